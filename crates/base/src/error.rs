@@ -1,0 +1,116 @@
+//! The error table: what can go wrong as a caller sees it, and how each protocol says so.
+//!
+//! A crate's own error type says what happened; [`Code`] says what a caller can do about it. Handlers never choose a status:
+//! they map their error to a code, and this table does the rest.
+
+/// What a caller is told. One row of the table per variant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Code {
+    InvalidArgument,
+    Unauthenticated,
+    PermissionDenied,
+    NotFound,
+    MethodNotAllowed,
+    Conflict,
+    TooLarge,
+    Unprocessable,
+    RateLimited,
+    Internal,
+    Unimplemented,
+    Unavailable,
+    Timeout,
+}
+
+struct Row {
+    http: u16,
+    grpc: u8,
+    slug: &'static str,
+    title: &'static str,
+}
+
+impl Code {
+    pub const ALL: [Self; 13] = [
+        Self::InvalidArgument,
+        Self::Unauthenticated,
+        Self::PermissionDenied,
+        Self::NotFound,
+        Self::MethodNotAllowed,
+        Self::Conflict,
+        Self::TooLarge,
+        Self::Unprocessable,
+        Self::RateLimited,
+        Self::Internal,
+        Self::Unimplemented,
+        Self::Unavailable,
+        Self::Timeout,
+    ];
+
+    const fn row(self) -> Row {
+        let (http, grpc, slug, title) = match self {
+            Self::InvalidArgument => (400, 3, "invalid-argument", "The request is not valid"),
+            Self::Unauthenticated => (401, 16, "unauthenticated", "Sign in first"),
+            Self::PermissionDenied => (403, 7, "permission-denied", "Not allowed"),
+            Self::NotFound => (404, 5, "not-found", "Not found"),
+            Self::MethodNotAllowed => (405, 12, "method-not-allowed", "Method not allowed here"),
+            Self::Conflict => (409, 10, "conflict", "In conflict with the present state"),
+            Self::TooLarge => (413, 8, "too-large", "The request is too large"),
+            Self::Unprocessable => (422, 9, "unprocessable", "The request contradicts an earlier one"),
+            Self::RateLimited => (429, 8, "rate-limited", "Too many requests"),
+            Self::Internal => (500, 13, "internal", "Something went wrong here"),
+            Self::Unimplemented => (501, 12, "unimplemented", "Not available in this version"),
+            Self::Unavailable => (503, 14, "unavailable", "Not available at the moment"),
+            Self::Timeout => (504, 4, "timeout", "Took too long"),
+        };
+        Row { http, grpc, slug, title }
+    }
+
+    pub const fn http_status(self) -> u16 {
+        self.row().http
+    }
+
+    pub const fn grpc_status(self) -> u8 {
+        self.row().grpc
+    }
+
+    /// The stable `type` of the problem document, a URN so that it promises no page.
+    pub fn problem_type(self) -> String {
+        format!("urn:playhouse:problem:{}", self.row().slug)
+    }
+
+    pub const fn title(self) -> &'static str {
+        self.row().title
+    }
+}
+
+/// An error that says what a caller is told of it.
+pub trait Coded: std::error::Error {
+    fn code(&self) -> Code;
+
+    /// Whether the same may work later without anybody changing anything.
+    fn is_passing(&self) -> bool {
+        matches!(self.code(), Code::Unavailable | Code::Timeout)
+    }
+}
+
+/// An error with its causes, in one line. For logs and operators, never for callers.
+pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn every_code_has_a_row_of_its_own() {
+        let types: HashSet<_> = Code::ALL.map(Code::problem_type).into();
+        assert_eq!(types.len(), Code::ALL.len());
+        for code in Code::ALL {
+            assert!((400..600).contains(&code.http_status()), "{code:?}");
+            assert!((1..=16).contains(&code.grpc_status()), "{code:?}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Typed ids.
+//!
+//! An id of ours is a UUID of version 7: it sorts by creation and needs no coordination. It tells when it was made, so it is
+//! never a secret: tokens and session ids are made elsewhere.
+
+use std::fmt;
+use std::str::FromStr;
+
+pub use uuid::Uuid;
+
+/// Declares an id type over a version 7 UUID, so that one kind of id is never passed for another.
+#[macro_export]
+macro_rules! typed_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub struct $name($crate::id::Uuid);
+
+        impl $name {
+            /// A new id.
+            pub fn generate() -> Self {
+                Self($crate::id::Uuid::now_v7())
+            }
+
+            pub const fn from_uuid(uuid: $crate::id::Uuid) -> Self {
+                Self(uuid)
+            }
+
+            pub const fn as_uuid(&self) -> &$crate::id::Uuid {
+                &self.0
+            }
+        }
+
+        impl ::std::fmt::Display for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::fmt::Display::fmt(&self.0, f)
+            }
+        }
+
+        impl ::std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+                ::std::write!(f, concat!(stringify!($name), "({})"), self.0)
+            }
+        }
+
+        impl ::std::str::FromStr for $name {
+            type Err = $crate::id::Malformed;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                $crate::id::Uuid::try_parse(text).map(Self).map_err(|_| $crate::id::Malformed)
+            }
+        }
+    };
+}
+
+typed_id!(
+    /// One running process: who holds a lease, who wrote a log line.
+    ProcessId
+);
+
+typed_id!(
+    /// One deployment: all processes that share a database.
+    DeploymentId
+);
+
+/// The text is not an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not an id: expected 32 hexadecimal digits in five groups")]
+pub struct Malformed;
+
+/// Follows one request through logs, answers and other services. Taken from the caller where it is sound.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RequestId(String);
+
+impl RequestId {
+    pub const MAX_LENGTH: usize = 64;
+
+    pub fn generate() -> Self {
+        Self(Uuid::now_v7().simple().to_string())
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Accepts what is safe to write into a log line and a header.
+impl FromStr for RequestId {
+    type Err = Malformed;
+
+    fn from_str(text: &str) -> Result<Self, Malformed> {
+        let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+        if text.is_empty() || text.len() > Self::MAX_LENGTH || !text.chars().all(sound) {
+            return Err(Malformed);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "RequestId({})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_sort_by_creation_and_survive_text() {
+        let ids: Vec<ProcessId> = (0..100).map(|_| ProcessId::generate()).collect();
+        assert!(ids.is_sorted());
+        assert_eq!(ids[0].to_string().parse(), Ok(ids[0]));
+        assert_eq!("nonsense".parse::<ProcessId>(), Err(Malformed));
+    }
+
+    #[test]
+    fn a_request_id_cannot_smuggle_anything() {
+        assert!("0198-ab_C.d".parse::<RequestId>().is_ok());
+        for bad in ["", "a b", "a\nlevel=error", "ä", &"x".repeat(65)] {
+            assert_eq!(bad.parse::<RequestId>(), Err(Malformed), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Whether the server's settings keep what we promise.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use base::finding::{Finding, version};
+use base::{Clock, Timestamp};
+use serde::Deserialize;
+
+use crate::{Bus, Config, Error};
+
+/// The first NATS that can be told to write before it acknowledges.
+const SYNC_ALWAYS_SINCE: (u32, u32) = (2, 10);
+
+/// The part of `/jsz` that we read.
+#[derive(Debug, Deserialize)]
+struct JetStreamInfo {
+    config: JetStreamConfig,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct JetStreamConfig {
+    /// Nanoseconds.
+    #[serde(default)]
+    sync_interval: u64,
+    #[serde(default)]
+    sync_always: bool,
+}
+
+/// Looks at the bus and its settings.
+pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
+    let nats = match Bus::open(config).await {
+        Ok(Bus::Memory) => return vec![Finding::good("in process; serves this process only")],
+        Ok(Bus::Nats(nats)) => nats,
+        Err(Error::NoJetStream) => {
+            return vec![Finding::failure(
+                "JetStream is not enabled",
+                "start nats-server with -js, or enable it for the account",
+            )];
+        }
+        Err(error) => {
+            let advice = "start NATS, or correct bus.url; `memory:` needs no server and serves one process";
+            return vec![Finding::failure(base::error::chain(&error), advice)];
+        }
+    };
+    let number = nats.client.server_info().version;
+    let mut findings = vec![Finding::good(format!("NATS {number} with JetStream"))];
+    let Some(monitor) = &config.monitor_url else {
+        findings.push(Finding::warning(
+            "whether an acknowledged event is on disk cannot be seen by a client",
+            "set bus.monitor_url to the server's monitoring address (for example http://127.0.0.1:8222), or see to it that \
+             its configuration has jetstream { sync_interval: always }",
+        ));
+        return findings;
+    };
+    match ask_monitor(monitor, config.timeout).await {
+        Ok((info, now)) => {
+            findings.push(judge_sync(&info.config, version(&number)));
+            findings.extend(now.map(|now| Finding::clock(now.distance(clock.now()))));
+        }
+        Err(error) => findings.push(Finding::warning(
+            format!("bus.monitor_url does not answer: {}", base::error::chain(&error)),
+            "start the server with a monitoring port (-m 8222), or correct bus.monitor_url",
+        )),
+    }
+    findings
+}
+
+/// JetStream's settings, and the server's time to the second.
+async fn ask_monitor(
+    monitor: &url::Url,
+    timeout: Duration,
+) -> Result<(JetStreamInfo, Option<Timestamp>), reqwest::Error> {
+    let address = format!("{}/jsz?config=true", monitor.as_str().trim_end_matches('/'));
+    let response = reqwest::Client::new().get(address).timeout(timeout).send().await?.error_for_status()?;
+    let date = response.headers().get("date").and_then(|date| date.to_str().ok());
+    let now = date.and_then(|date| httpdate::parse_http_date(date).ok()).and_then(|now| {
+        let millis = now.duration_since(UNIX_EPOCH).ok()?.as_millis();
+        Some(Timestamp::from_millis(millis.try_into().ok()?))
+    });
+    Ok((response.json().await?, now))
+}
+
+fn judge_sync(config: &JetStreamConfig, number: (u32, u32)) -> Finding {
+    let interval = Duration::from_nanos(config.sync_interval);
+    if config.sync_always {
+        return Finding::good("writes to disk before it acknowledges (sync_interval: always)");
+    }
+    if number < SYNC_ALWAYS_SINCE {
+        return Finding::warning(
+            "acknowledges events up to 2 minutes before they are on disk, and this version cannot be told otherwise",
+            "use NATS 2.10 or newer with jetstream { sync_interval: always }; until then a power failure may lose events \
+             that only `playhouse outbox republish` brings back",
+        );
+    }
+    let shown =
+        if interval.is_zero() { "the default of 2 minutes".to_owned() } else { format!("{interval:?}") };
+    Finding::warning(
+        format!("acknowledges events before they are on disk (sync_interval: {shown})"),
+        "set jetstream { sync_interval: always } on a single server; in a cluster of three, put the servers on separate power",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use base::finding::Verdict;
+
+    use super::*;
+
+    #[test]
+    fn only_always_is_good() {
+        // As NATS 2.12 writes it, shortened.
+        let parse = |text: &str| serde_json::from_str::<JetStreamInfo>(text).unwrap().config;
+        let always = parse(
+            r#"{"server_id":"N","config":{"store_dir":"/d","sync_interval":120000000000,"sync_always":true}}"#,
+        );
+        let default = parse(r#"{"server_id":"N","config":{"store_dir":"/d","sync_interval":120000000000}}"#);
+        assert_eq!(judge_sync(&always, (2, 12)).verdict, Verdict::Good);
+        let found = judge_sync(&default, (2, 12));
+        assert_eq!(found.verdict, Verdict::Warning);
+        assert!(found.what.contains("sync_interval: 120s"), "{found:?}");
+        assert!(judge_sync(&parse(r#"{"config":{}}"#), (2, 9)).what.contains("this version cannot"));
+    }
+}

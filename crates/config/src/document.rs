@@ -1,0 +1,130 @@
+//! A TOML text as flat keys with their places.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::setting::Value;
+
+/// A parsed TOML text: `[db] url = …` is the key `db.url`.
+#[derive(Debug, Default)]
+pub struct Document {
+    pub(crate) entries: BTreeMap<String, Entry>,
+    /// Tables by their path, so that an unknown one is noticed even when it is empty.
+    pub(crate) tables: BTreeMap<String, Place>,
+    pub(crate) syntax: Vec<(Place, String)>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) value: Value,
+    pub(crate) place: Place,
+}
+
+/// Where something stands in a text; both numbers start at 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) line: usize,
+    pub(crate) column: usize,
+    /// The line itself, for the message.
+    pub(crate) text: String,
+}
+
+impl Document {
+    /// Reads a text as far as it can be read; what cannot be is kept as a syntax problem.
+    pub fn parse(text: &str) -> Self {
+        let mut document = Self::default();
+        let (table, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            let place = Place::of(text, error.span().unwrap_or_default());
+            document.syntax.push((place, error.message().to_owned()));
+        }
+        document.add_table(text, "", table.get_ref());
+        document
+    }
+
+    fn add_table(&mut self, text: &str, path: &str, table: &DeTable<'_>) {
+        for (name, value) in table {
+            let key = if path.is_empty() {
+                name.get_ref().to_string()
+            } else {
+                format!("{path}.{}", name.get_ref())
+            };
+            match value.get_ref() {
+                DeValue::Table(inner) => {
+                    self.tables.insert(key.clone(), Place::of(text, name.span()));
+                    self.add_table(text, &key, inner);
+                }
+                leaf => {
+                    // A key is named by its place; a value that is wrong is better shown from its own.
+                    let entry = Entry { value: to_value(leaf), place: Place::of(text, name.span()) };
+                    self.entries.insert(key, entry);
+                }
+            }
+        }
+    }
+}
+
+impl Place {
+    /// The line without the value that stands on it: what we do not understand may well be a secret.
+    pub(crate) fn without_value(&self) -> String {
+        match self.text.split_once('=') {
+            Some((before, _)) => format!("{}= …", before),
+            None => self.text.trim_end().to_owned(),
+        }
+    }
+
+    fn of(text: &str, span: Range<usize>) -> Self {
+        let offset =
+            (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+        let before = &text[..offset];
+        let line_start = before.rfind('\n').map_or(0, |at| at + 1);
+        Self {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            text: text[line_start..].lines().next().unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+fn to_value(value: &DeValue<'_>) -> Value {
+    match value {
+        DeValue::String(text) => Value::Text(text.to_string()),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or_else(|_| Value::Other(number.to_string()), Value::Integer),
+        DeValue::Float(number) => {
+            number.as_str().parse().map_or_else(|_| Value::Other(number.to_string()), Value::Float)
+        }
+        DeValue::Boolean(flag) => Value::Bool(*flag),
+        DeValue::Datetime(time) => Value::Other(time.to_string()),
+        DeValue::Array(items) => Value::List(items.iter().map(Spanned::get_ref).map(to_value).collect()),
+        DeValue::Table(_) => Value::Other("a table".to_owned()),
+    }
+}
+
+/// All keys of a reference document: those with a default, and those that are commented out (`# key = …`) because they are
+/// optional. The second part of each pair says whether the key has a default.
+pub fn reference_keys(text: &str) -> Vec<(String, bool)> {
+    let mut section = String::new();
+    let mut keys = Vec::new();
+    for line in text.lines() {
+        let line = line.trim();
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = format!("{name}.");
+            continue;
+        }
+        let (bare, has_default) = match line.strip_prefix("# ") {
+            Some(rest) => (rest, false),
+            None => (line, true),
+        };
+        let Some((name, _)) = bare.split_once(" = ") else {
+            continue;
+        };
+        if !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+            keys.push((format!("{section}{name}"), has_default));
+        }
+    }
+    keys
+}

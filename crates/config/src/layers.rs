@@ -1,0 +1,76 @@
+//! Where values come from.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::document::Document;
+
+const ENV_PREFIX: &str = "PLAYHOUSE_";
+
+/// The layers of a configuration, lowest first: reference, file, environment, flags.
+#[derive(Debug)]
+pub struct Layers {
+    pub(crate) reference: Document,
+    pub(crate) file: Option<(PathBuf, Document)>,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) flags: BTreeMap<String, Flag>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Flag {
+    pub(crate) value: String,
+    /// How it was given, for messages: `--gateway-port`, `--set`.
+    pub(crate) name: String,
+}
+
+impl Layers {
+    /// Only the defaults.
+    pub fn new(reference: &str) -> Self {
+        Self {
+            reference: Document::parse(reference),
+            file: None,
+            env: BTreeMap::new(),
+            flags: BTreeMap::new(),
+        }
+    }
+
+    pub fn with_file(self, path: &Path) -> io::Result<Self> {
+        let text = std::fs::read_to_string(path)?;
+        Ok(self.with_file_text(path, &text))
+    }
+
+    pub fn with_file_text(mut self, path: &Path, text: &str) -> Self {
+        self.file = Some((path.to_owned(), Document::parse(text)));
+        self
+    }
+
+    /// Takes the variables that are ours. An empty one counts as not set.
+    pub fn with_env(mut self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
+        let ours = vars.into_iter().filter(|(name, value)| {
+            name.starts_with(ENV_PREFIX) && !value.is_empty() && !is_service_link(name, value)
+        });
+        self.env.extend(ours);
+        self
+    }
+
+    /// Overrides one key. `flag` is how the user gave it.
+    pub fn with_flag(mut self, flag: &str, key: &str, value: impl Into<String>) -> Self {
+        self.flags.insert(key.to_owned(), Flag { value: value.into(), name: flag.to_owned() });
+        self
+    }
+}
+
+/// The environment variable of a key: `db.max_connections` is `PLAYHOUSE_DB_MAX_CONNECTIONS`.
+pub fn env_name(key: &str) -> String {
+    format!("{ENV_PREFIX}{}", key.replace('.', "_").to_uppercase())
+}
+
+/// Kubernetes puts variables such as `PLAYHOUSE_PORT=tcp://10.0.0.1:80` and `PLAYHOUSE_SERVICE_HOST` into every pod beside
+/// a service that is called `playhouse`. They are not settings, nor mistakes.
+fn is_service_link(name: &str, value: &str) -> bool {
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || (name.contains("_PORT") && (value.starts_with("tcp://") || value.starts_with("udp://")))
+        || (name.contains("_PORT_") && (name.contains("_TCP") || name.contains("_UDP")))
+}

@@ -1,0 +1,46 @@
+//! Configuration: reference < file < environment < flags.
+//!
+//! A crate declares its settings by implementing [`Section`]: it asks a [`Reader`] for one key after the other. The reader
+//! finds the topmost layer that has the key, parses the value, and remembers where it came from. A mistake does not stop
+//! the reading: it is noted, the default takes its place, and [`load`] returns all mistakes together.
+//!
+//! Defaults live in the reference document and nowhere else. What nobody asked for is an unknown key.
+
+mod document;
+mod layers;
+mod problem;
+mod reader;
+mod secret;
+mod setting;
+mod store_url;
+
+pub use document::{Document, reference_keys};
+pub use layers::{Layers, env_name};
+pub use problem::{Origin, Problem, Problems};
+pub use reader::{Effective, Reader};
+pub use secret::{Secret, redacted};
+pub use setting::{ByteSize, Choice, Rejected, Setting, Value};
+pub use store_url::{Server, StoreUrl};
+
+/// A group of settings that a crate owns.
+pub trait Section: Sized {
+    fn read(reader: &mut Reader<'_>) -> Self;
+}
+
+/// A configuration that is sound, with what is in force and from where.
+#[derive(Debug)]
+pub struct Loaded<T> {
+    pub config: T,
+    pub effective: Effective,
+}
+
+/// Reads the whole configuration from all layers, or says everything that is wrong with it.
+pub fn load<T: Section>(layers: Layers) -> Result<Loaded<T>, Problems> {
+    let mut state = reader::State::new(layers);
+    let config = T::read(&mut Reader::root(&mut state));
+    let effective = state.finish()?;
+    Ok(Loaded { config, effective })
+}
+
+#[cfg(test)]
+mod tests;

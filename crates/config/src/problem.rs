@@ -1,0 +1,73 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::document::Place;
+
+/// Where a value came from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    Default,
+    File { path: PathBuf, line: usize, column: usize },
+    Env(String),
+    Flag(String),
+}
+
+impl Origin {
+    pub(crate) fn file(path: &std::path::Path, place: &Place) -> Self {
+        Self::File { path: path.to_owned(), line: place.line, column: place.column }
+    }
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Default => f.write_str("default"),
+            Self::File { path, line, column, .. } => write!(f, "{}:{line}:{column}", path.display()),
+            Self::Env(name) => f.write_str(name),
+            Self::Flag(name) => f.write_str(name),
+        }
+    }
+}
+
+/// One mistake.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    pub origin: Origin,
+    /// The line of the file, as much of it as cannot be a secret.
+    pub excerpt: Option<String>,
+    /// What is wrong and what was expected.
+    pub message: String,
+    pub help: Option<String>,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.origin, self.message)?;
+        if let (Origin::File { line, .. }, Some(excerpt)) = (&self.origin, &self.excerpt) {
+            write!(f, "\n  {line:>4} | {excerpt}")?;
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\n       = {help}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Everything that is wrong, in the order of the files' lines.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problems(pub Vec<Problem>);
+
+impl fmt::Display for Problems {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = self.0.len();
+        writeln!(f, "the configuration has {count} {}:", if count == 1 { "mistake" } else { "mistakes" })?;
+        for problem in &self.0 {
+            writeln!(f, "\n{problem}")?;
+        }
+        write!(f, "\nNothing was started. `playhouse config` prints every key with its meaning and default.")
+    }
+}
+
+impl std::error::Error for Problems {}

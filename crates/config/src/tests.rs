@@ -1,0 +1,251 @@
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use super::*;
+
+const REFERENCE: &str = r#"
+[listen]
+# Where players come in.
+gateway = "127.0.0.1:8080"
+
+[db]
+url = "sqlite:data.db"
+max_connections = 10
+# password = "…"
+
+[life]
+grace = "30s"
+delay = "1s"
+body = "64KiB"
+roles = ["a", "b"]
+loud = false
+share = 0.5
+"#;
+
+#[derive(Debug)]
+struct Example {
+    gateway: SocketAddr,
+    password: Option<Secret>,
+    max_connections: u32,
+    life: Life,
+}
+
+#[derive(Debug)]
+struct Life {
+    grace: Duration,
+    delay: Duration,
+    body: ByteSize,
+    roles: Vec<String>,
+    loud: bool,
+    share: f64,
+}
+
+impl Section for Example {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let gateway = reader.get("listen.gateway");
+        let _url: String = reader.get("db.url");
+        let max_connections = reader.get_within("db.max_connections", 1..=1000);
+        Self {
+            gateway,
+            password: reader.optional("db.password"),
+            max_connections,
+            life: reader.section("life"),
+        }
+    }
+}
+
+impl Section for Life {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let life = Self {
+            grace: reader.get("grace"),
+            delay: reader.get("delay"),
+            body: reader.get("body"),
+            roles: reader.get("roles"),
+            loud: reader.get("loud"),
+            share: reader.get("share"),
+        };
+        reader.check(&["delay", "grace"], life.delay < life.grace, || {
+            "must be shorter than life.grace".to_owned()
+        });
+        life
+    }
+}
+
+fn with_file(text: &str) -> Layers {
+    Layers::new(REFERENCE).with_file_text(Path::new("play.toml"), text)
+}
+
+fn problems(layers: Layers) -> Vec<String> {
+    let Problems(problems) = load::<Example>(layers).expect_err("a mistake was expected");
+    problems.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn defaults_come_from_the_reference() {
+    let Loaded { config, .. } = load::<Example>(Layers::new(REFERENCE)).unwrap();
+    assert_eq!(config.gateway.port(), 8080);
+    assert!(config.password.is_none());
+    assert_eq!(config.life.body, ByteSize(65_536));
+    assert_eq!(config.life.roles, ["a", "b"]);
+    assert!(!config.life.loud);
+    assert!((config.life.share - 0.5).abs() < f64::EPSILON);
+}
+
+#[test]
+fn flags_win_over_environment_over_file() {
+    let env = |pairs: &[(&str, &str)]| {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect::<Vec<_>>()
+    };
+    let layers = with_file("[db]\nmax_connections = 20\n[life]\ngrace = \"1m\"\nloud = true\n")
+        .with_env(env(&[
+            ("PLAYHOUSE_DB_MAX_CONNECTIONS", "30"),
+            ("PLAYHOUSE_LIFE_GRACE", "2m"),
+            ("PLAYHOUSE_LIFE_ROLES", "x, y"),
+        ]))
+        .with_flag("--set", "db.max_connections", "40");
+    let Loaded { config, effective } = load::<Example>(layers).unwrap();
+    assert_eq!(config.max_connections, 40);
+    assert_eq!(config.life.grace, Duration::from_secs(120));
+    assert_eq!(config.life.roles, ["x", "y"]);
+    assert!(config.life.loud);
+    let shown = effective.to_string();
+    assert!(shown.contains("max_connections = 40                             # --set\n"), "{shown}");
+    assert!(shown.contains("# PLAYHOUSE_LIFE_GRACE\n") && shown.contains("# play.toml:5:1\n"), "{shown}");
+}
+
+#[test]
+fn what_is_in_force_can_be_read_back() {
+    let first = load::<Example>(Layers::new(REFERENCE)).unwrap().effective.to_string();
+    let second = load::<Example>(with_file(&first)).unwrap().effective.to_string();
+    let values = |text: &str| {
+        text.lines().map(|line| line.split(" #").next().unwrap().trim().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(values(&first), values(&second));
+}
+
+#[test]
+fn all_mistakes_are_shown_at_once_with_their_lines() {
+    let found = problems(with_file(
+        "[listen]\ngatewey = \"127.0.0.1:80\"\n\n[db]\nmax_connections = \"many\"\n\n[life]\ngrace = \"soon\"\n",
+    ));
+    assert_eq!(
+        found,
+        [
+            "play.toml:2:1: listen.gatewey: no such key\n     2 | gatewey = …\n       = did you mean `listen.gateway`?",
+            "play.toml:5:1: db.max_connections: expected a whole number, found \"many\"\n     5 | max_connections = \"many\"",
+            "play.toml:8:1: life.grace: expected a duration such as \"250ms\", \"30s\" or \"1h30m\", found \"soon\"\n     8 | grace = \"soon\"",
+        ]
+    );
+}
+
+#[test]
+fn broken_syntax_does_not_hide_other_mistakes() {
+    let found = problems(with_file("[db]\nmax_connections = 0\n[life\ngrace = \"x\"\n"));
+    assert!(found.iter().any(|problem| problem.contains("not valid TOML")), "{found:#?}");
+    assert!(found.iter().any(|problem| problem.contains("must be from 1 to 1000")), "{found:#?}");
+}
+
+#[test]
+fn keys_that_contradict_each_other_are_refused_once() {
+    let found = problems(with_file("[life]\ngrace = \"500ms\"\n"));
+    assert_eq!(found.len(), 1);
+    assert!(found[0].starts_with("play.toml:2:1: life.grace: must be shorter than life.grace"), "{found:?}");
+    // A value that was refused already is not judged a second time.
+    assert_eq!(problems(with_file("[life]\ngrace = \"x\"\ndelay = \"1h\"\n")).len(), 1);
+}
+
+#[test]
+fn unknown_sections_and_misplaced_keys_get_a_suggestion() {
+    let found = problems(with_file("grace = \"1s\"\n[lief]\ngrace = \"1s\"\n"));
+    assert!(
+        found[0].contains("grace: no such key") && found[0].contains("did you mean `life.grace`?"),
+        "{found:#?}"
+    );
+    assert!(
+        found[1].contains("[lief]: no such section") && found[1].contains("did you mean `[life]`?"),
+        "{found:#?}"
+    );
+    assert_eq!(found.len(), 2);
+}
+
+#[test]
+fn unknown_variables_and_flags_are_refused() {
+    let layers = Layers::new(REFERENCE)
+        .with_env([
+            ("PLAYHOUSE_DB_ULR".to_owned(), "x".to_owned()),
+            ("PLAYHOUSE_LIFE_LOUD".to_owned(), "loud".to_owned()),
+        ])
+        .with_flag("--set", "db.ulr", "x");
+    let found = problems(layers);
+    assert_eq!(
+        found,
+        [
+            "PLAYHOUSE_LIFE_LOUD: life.loud: expected true or false, found \"loud\"",
+            "PLAYHOUSE_DB_ULR: no such setting\n       = did you mean `PLAYHOUSE_DB_URL`?",
+            "--set: db.ulr: no such key\n       = did you mean `db.url`?",
+        ]
+    );
+}
+
+#[test]
+fn variables_that_kubernetes_makes_are_no_mistakes() {
+    let vars = [
+        ("PLAYHOUSE_PORT", "tcp://10.1.2.3:80"),
+        ("PLAYHOUSE_SERVICE_HOST", "10.1.2.3"),
+        ("PLAYHOUSE_SERVICE_PORT_HTTP", "80"),
+        ("PLAYHOUSE_PORT_80_TCP_ADDR", "10.1.2.3"),
+        ("PLAYHOUSE_LIFE_GRACE", ""),
+    ];
+    let layers =
+        Layers::new(REFERENCE).with_env(vars.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    assert!(load::<Example>(layers).is_ok());
+}
+
+#[test]
+fn secrets_are_never_shown() {
+    let layers = with_file("[db]\npassword = \"hunter2\"\n");
+    let Loaded { config, effective } = load::<Example>(layers).unwrap();
+    assert_eq!(config.password.as_ref().map(Secret::expose), Some("hunter2"));
+    assert!(!format!("{config:?}{effective}{effective:?}").contains("hunter2"));
+    for wrong in [
+        "[db]\npassword = 2222\n",
+        "[db]\npasword = 2222\n",
+        "[db]\npassword = \"2222\n",
+        "[life]\npassword = 2222",
+    ] {
+        let shown = problems(with_file(wrong)).join("\n");
+        assert!(!shown.contains("2222"), "{shown}");
+    }
+    let url = url::Url::parse("mysql://u:pa%20ss@db/x?ssl-mode=required&token=abc&n=5").unwrap();
+    assert_eq!(redacted(&url), "mysql://u:***@db/x?ssl-mode=required&token=***&n=5");
+}
+
+#[test]
+fn reference_keys_include_the_optional_ones() {
+    let keys = reference_keys(REFERENCE);
+    assert!(keys.contains(&("db.password".to_owned(), false)));
+    assert!(keys.contains(&("db.url".to_owned(), true)));
+    assert_eq!(keys.len(), 10);
+}
+
+#[test]
+fn durations_and_sizes() {
+    let duration = |text: &str| Duration::parse(&Value::Text(text.to_owned())).ok();
+    assert_eq!(duration("1h30m"), Some(Duration::from_secs(5400)));
+    assert_eq!(duration("250ms"), Some(Duration::from_millis(250)));
+    for bad in ["", "5", "s", "5 s", "-1s", "1.5s", "99999999999999999999d", "9999999999999999d"] {
+        assert_eq!(duration(bad), None, "{bad}");
+    }
+    assert_eq!(Duration::from_millis(5_400_250).show(), "\"1h30m250ms\"");
+    let size = |text: &str| ByteSize::parse(&Value::Text(text.to_owned())).ok();
+    assert_eq!(size("10MB"), Some(ByteSize(10_000_000)));
+    assert_eq!(size("1 GiB"), Some(ByteSize(1 << 30)));
+    for bad in ["", "10", "MB", "1TB", "-1kB", "99999999999999GiB"] {
+        assert_eq!(size(bad), None, "{bad}");
+    }
+    assert_eq!(
+        [ByteSize(65_536).show(), ByteSize(1500).show(), ByteSize(0).show()],
+        ["\"64KiB\"", "\"1500B\"", "\"0B\""]
+    );
+}

@@ -1,0 +1,249 @@
+//! Opening the store.
+
+use std::fs::{File, TryLockError};
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Timestamp;
+use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Connection, Executor};
+use url::Url;
+
+use crate::config::lock_path;
+use crate::{Config, Conn, DbUrl, Error, Tx};
+
+/// More than there are statement texts, so that none is ever prepared twice on one connection.
+const STATEMENT_CACHE: usize = 1024;
+/// How long a writer waits for another one on SQLite before it is [`Error::Busy`].
+const SQLITE_BUSY: Duration = Duration::from_secs(10);
+/// A connection that rested longer than this is asked whether it is still there before it is handed out.
+const TRUSTED_IDLE: Duration = Duration::from_secs(1);
+
+/// Which SQL is spoken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    Sqlite,
+    MySql,
+}
+
+impl Dialect {
+    /// The text in this dialect, of the two that stand side by side.
+    pub const fn pick(self, sqlite: &'static str, mysql: &'static str) -> &'static str {
+        match self {
+            Self::Sqlite => sqlite,
+            Self::MySql => mysql,
+        }
+    }
+}
+
+/// The open store. Clones share its connections.
+#[derive(Clone, Debug)]
+pub struct Db {
+    pub(crate) pools: Pools,
+    timeout: Duration,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Pools {
+    Sqlite {
+        /// One connection: SQLite has one writer at a time, and queueing here beats waiting in its busy handler.
+        writer: SqlitePool,
+        readers: SqlitePool,
+        /// Ours alone while it is held. None when the store was opened to be looked at.
+        _lock: Option<Arc<File>>,
+    },
+    MySql(MySqlPool),
+}
+
+impl Db {
+    /// Opens the store and makes sure that it answers.
+    pub async fn open(config: &Config) -> Result<Self, Error> {
+        let pools = match &config.url {
+            DbUrl::Sqlite(path) => open_sqlite(path, config).await?,
+            DbUrl::MySql(url) => Pools::MySql(open_mysql(url, config).await?),
+        };
+        Ok(Self { pools, timeout: config.acquire_timeout })
+    }
+
+    /// Opens the store only to look at it, also while another process has it.
+    pub async fn open_to_read(config: &Config) -> Result<Self, Error> {
+        let pools = match &config.url {
+            DbUrl::Sqlite(path) => {
+                let readers = sqlite_readers(sqlite_options(path), config).await?;
+                Pools::Sqlite { writer: readers.clone(), readers, _lock: None }
+            }
+            DbUrl::MySql(url) => Pools::MySql(open_mysql(url, config).await?),
+        };
+        Ok(Self { pools, timeout: config.acquire_timeout })
+    }
+
+    pub const fn dialect(&self) -> Dialect {
+        match self.pools {
+            Pools::Sqlite { .. } => Dialect::Sqlite,
+            Pools::MySql(_) => Dialect::MySql,
+        }
+    }
+
+    /// Begins a transaction that may write.
+    pub async fn begin(&self) -> Result<Tx, Error> {
+        Ok(match &self.pools {
+            // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
+            Pools::Sqlite { writer, .. } => Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?),
+            Pools::MySql(pool) => Tx::MySql(pool.begin().await?),
+        })
+    }
+
+    /// A connection for reading.
+    pub async fn connection(&self) -> Result<Conn, Error> {
+        Ok(match &self.pools {
+            Pools::Sqlite { readers, .. } => Conn::Sqlite(readers.acquire().await?),
+            Pools::MySql(pool) => Conn::MySql(pool.acquire().await?),
+        })
+    }
+
+    /// Whether the store answers.
+    pub async fn ping(&self) -> Result<(), Error> {
+        let asking = async {
+            let mut connection = self.connection().await?;
+            crate::on!(connection, raw => { raw.execute("SELECT 1").await?; });
+            Ok(())
+        };
+        // The driver waits for ever on a connection that has fallen silent.
+        let asked = tokio::time::timeout(self.timeout, asking).await;
+        asked.unwrap_or_else(|_| Err(Error::Unreachable(sqlx::Error::PoolTimedOut)))
+    }
+
+    /// The program behind the connection and its version.
+    pub async fn version(&self) -> Result<String, Error> {
+        let mut connection = self.connection().await?;
+        Ok(match connection.raw() {
+            crate::Raw::Sqlite(sqlite) => {
+                let version: String = sqlx::query_scalar("SELECT sqlite_version()").fetch_one(sqlite).await?;
+                format!("SQLite {version}")
+            }
+            crate::Raw::MySql(mysql) => {
+                let version: String = sqlx::query_scalar("SELECT VERSION()").fetch_one(mysql).await?;
+                let name = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
+                format!("{name} {}", version.split('-').next().unwrap_or_default())
+            }
+        })
+    }
+
+    /// The store's clock: the one that leases are compared by.
+    pub async fn now(&self) -> Result<Timestamp, Error> {
+        const SQLITE: &str = "SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+        const MYSQL: &str = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)";
+        let now = self.dialect().pick(SQLITE, MYSQL);
+        let mut connection = self.connection().await?;
+        let millis = crate::on!(connection, raw => sqlx::query_scalar(now).fetch_one(raw).await?);
+        Ok(Timestamp::from_millis(millis))
+    }
+
+    /// A setting of the server by its name, as text. None on SQLite and where the server does not know it.
+    pub async fn server_variable(&self, name: &'static str) -> Result<Option<String>, Error> {
+        let Pools::MySql(pool) = &self.pools else { return Ok(None) };
+        let row: Option<(String, String)> = sqlx::query_as("SHOW GLOBAL VARIABLES WHERE Variable_name = ?")
+            .bind(name)
+            .fetch_optional(pool)
+            .await?;
+        Ok(row.map(|(_, value)| value))
+    }
+
+    /// Closes all connections, waiting for those in use.
+    pub async fn close(&self) {
+        match &self.pools {
+            Pools::Sqlite { writer, readers, .. } => {
+                readers.close().await;
+                // The last to close folds the write-ahead log into the file.
+                writer.close().await;
+            }
+            Pools::MySql(pool) => pool.close().await,
+        }
+    }
+}
+
+async fn open_sqlite(path: &Path, config: &Config) -> Result<Pools, Error> {
+    let lock = lock_file(path)?;
+    let options = sqlite_options(path).create_if_missing(true);
+    let writer = SqlitePoolOptions::new()
+        .max_connections(1)
+        .acquire_timeout(config.acquire_timeout)
+        .idle_timeout(None)
+        .max_lifetime(None)
+        .test_before_acquire(false)
+        .connect_with(options.clone())
+        .await?;
+    let readers = sqlite_readers(options, config).await?;
+    Ok(Pools::Sqlite { writer, readers, _lock: Some(Arc::new(lock)) })
+}
+
+fn sqlite_options(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .journal_mode(SqliteJournalMode::Wal)
+        // With the write-ahead log, anything less may forget committed transactions when the power fails.
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(true)
+        .busy_timeout(SQLITE_BUSY)
+        .statement_cache_capacity(STATEMENT_CACHE)
+}
+
+async fn sqlite_readers(options: SqliteConnectOptions, config: &Config) -> Result<SqlitePool, Error> {
+    let pool = SqlitePoolOptions::new()
+        .max_connections(config.max_connections)
+        .acquire_timeout(config.acquire_timeout)
+        .test_before_acquire(false)
+        .connect_with(options.create_if_missing(false).read_only(true));
+    Ok(pool.await?)
+}
+
+/// Takes the data for this process. The lock goes with the process, however it ends.
+fn lock_file(data: &Path) -> Result<File, Error> {
+    let path = lock_path(data);
+    let cannot_use = |path: &Path, source| Error::File { path: path.to_owned(), source };
+    if let Some(folder) = data.parent() {
+        std::fs::create_dir_all(folder).map_err(|error| cannot_use(folder, error))?;
+    }
+    let file = File::create(&path).map_err(|error| cannot_use(&path, error))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(Error::InUse(data.to_owned())),
+        Err(TryLockError::Error(error)) => Err(cannot_use(&path, error)),
+    }
+}
+
+async fn open_mysql(url: &Url, config: &Config) -> Result<MySqlPool, Error> {
+    // The driver knows the one scheme.
+    let text = url.as_str().replacen("mariadb:", "mysql:", 1);
+    let options = MySqlConnectOptions::from_str(&text)?.statement_cache_capacity(STATEMENT_CACHE);
+    // The pool would answer every failure to connect with a timeout; a first connection of our own tells the cause.
+    tokio::time::timeout(config.acquire_timeout, options.connect())
+        .await
+        .map_err(|_| Error::Unreachable(sqlx::Error::PoolTimedOut))??
+        .close()
+        .await?;
+    let pool = MySqlPoolOptions::new()
+        .max_connections(config.max_connections)
+        .acquire_timeout(config.acquire_timeout)
+        .after_connect(|connection, _| {
+            Box::pin(async move {
+                // REPEATABLE READ locks gaps, and so blocks those who insert beside what a worker claims.
+                connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
+                // Without strict mode a value that does not fit is cut to fit, and nobody is told.
+                connection.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')").await?;
+                Ok(())
+            })
+        })
+        .test_before_acquire(false)
+        .before_acquire(|connection, meta| {
+            Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) })
+        })
+        .connect_with(options)
+        .await?;
+    Ok(pool)
+}

@@ -1,0 +1,28 @@
+//! Settings that every process of a deployment must agree on.
+
+use base::id::DeploymentId;
+
+use crate::{Db, Error};
+
+impl Db {
+    /// Records `ours` unless a value is recorded already, and returns the one that counts. Whoever comes first decides; a
+    /// process that cannot live with what it gets must not start.
+    pub async fn agree(&self, name: &str, ours: &str) -> Result<String, Error> {
+        const SQLITE: &str = "INSERT OR IGNORE INTO deployment_settings (name, value) VALUES (?, ?)";
+        const MYSQL: &str = "INSERT IGNORE INTO deployment_settings (name, value) VALUES (?, ?)";
+        const READ: &str = "SELECT value FROM deployment_settings WHERE name = ?";
+        let insert = self.dialect().pick(SQLITE, MYSQL);
+        let mut tx = self.begin().await?;
+        crate::on!(tx, raw => { sqlx::query(insert).bind(name).bind(ours).execute(raw).await?; });
+        let agreed = crate::on!(tx, raw => sqlx::query_scalar(READ).bind(name).fetch_one(raw).await?);
+        tx.commit().await?;
+        Ok(agreed)
+    }
+
+    /// The deployment that this database belongs to.
+    pub async fn deployment(&self) -> Result<DeploymentId, Error> {
+        let ours = DeploymentId::generate();
+        let agreed = self.agree("deployment_id", &ours.to_string()).await?;
+        Ok(agreed.parse().unwrap_or(ours))
+    }
+}

@@ -1,0 +1,124 @@
+//! Whether the server's settings keep what we promise.
+
+use base::Clock;
+use base::finding::{Finding, version};
+
+use crate::{Config, Db, DbUrl, Dialect, Error, Migrations};
+
+const OLDEST_MYSQL: (u32, u32) = (8, 0);
+const OLDEST_MARIADB: (u32, u32) = (10, 6);
+
+/// Looks at the store and its settings. Changes nothing, and does not disturb a process that has the store open.
+pub async fn examine(config: &Config, sets: &[Migrations], clock: &Clock) -> Vec<Finding> {
+    if let DbUrl::Sqlite(path) = &config.url
+        && !path.exists()
+    {
+        let what = format!("{} does not exist yet", path.display());
+        return vec![Finding::failure(what, "run `playhouse migrate`, which creates it")];
+    }
+    match look(config, sets, clock).await {
+        Ok(findings) => findings,
+        Err(error) => {
+            let advice =
+                "start the database, or correct db.url; `sqlite:PATH` needs no server and serves one process";
+            vec![Finding::failure(base::error::chain(&error), advice)]
+        }
+    }
+}
+
+async fn look(config: &Config, sets: &[Migrations], clock: &Clock) -> Result<Vec<Finding>, Error> {
+    let db = Db::open_to_read(config).await?;
+    let mut findings = vec![judge_version(&db.version().await?)];
+    match db.dialect() {
+        Dialect::Sqlite => findings.push(judge_integrity(&db).await?),
+        Dialect::MySql => {
+            findings.extend(judge_durability(&db).await?);
+            findings.push(judge_connections(&db, config.max_connections).await?);
+            findings.push(Finding::clock(db.now().await?.distance(clock.now())));
+        }
+    }
+    findings.extend(judge_migrations(&db, sets).await);
+    db.close().await;
+    Ok(findings)
+}
+
+fn judge_version(found: &str) -> Finding {
+    let (program, number) = found.split_once(' ').unwrap_or((found, ""));
+    let recent_enough = match program {
+        "MySQL" => version(number) >= OLDEST_MYSQL,
+        "MariaDB" => version(number) >= OLDEST_MARIADB,
+        _ => true,
+    };
+    Finding::when(recent_enough, found, || {
+        Finding::failure(format!("{found} is too old"), "use MySQL 8.0 or newer, or MariaDB 10.6 or newer")
+    })
+}
+
+async fn judge_integrity(db: &Db) -> Result<Finding, Error> {
+    let mut connection = db.connection().await?;
+    let answer: String =
+        crate::on!(connection, raw => sqlx::query_scalar("PRAGMA quick_check(1)").fetch_one(raw).await?);
+    Ok(Finding::when(answer == "ok", "the file is sound", || {
+        Finding::failure(format!("the file is damaged: {answer}"), "restore it from a backup")
+    }))
+}
+
+async fn judge_durability(db: &Db) -> Result<Vec<Finding>, Error> {
+    let flush = db.server_variable("innodb_flush_log_at_trx_commit").await?.unwrap_or_default();
+    let mut findings = vec![Finding::when(flush == "1", "a commit is on disk before it is answered", || {
+        Finding::failure(
+            format!("a crash may lose what was committed (innodb_flush_log_at_trx_commit = {flush})"),
+            "set innodb_flush_log_at_trx_commit = 1",
+        )
+    })];
+    if db.server_variable("log_bin").await?.as_deref() == Some("ON") {
+        let sync = db.server_variable("sync_binlog").await?.unwrap_or_default();
+        findings.push(Finding::when(
+            sync == "1",
+            "the binary log is on disk before a commit is answered",
+            || {
+                Finding::warning(
+                    format!("after a crash a replica may lack what the primary has (sync_binlog = {sync})"),
+                    "set sync_binlog = 1",
+                )
+            },
+        ));
+    }
+    Ok(findings)
+}
+
+async fn judge_connections(db: &Db, ours: u32) -> Result<Finding, Error> {
+    let theirs =
+        db.server_variable("max_connections").await?.and_then(|text| text.parse::<u32>().ok()).unwrap_or(0);
+    Ok(Finding::when(
+        ours < theirs,
+        format!("allows {theirs} connections, a process uses up to {ours}"),
+        || {
+            Finding::warning(
+                format!("allows {theirs} connections, and one process may use {ours}"),
+                "raise max_connections of the server, or lower db.max_connections",
+            )
+        },
+    ))
+}
+
+async fn judge_migrations(db: &Db, sets: &[Migrations]) -> Vec<Finding> {
+    let status = match db.migration_status(sets).await {
+        Ok(status) => status,
+        Err(error) => {
+            return vec![Finding::failure(
+                base::error::chain(&error),
+                "use the version of playhouse that made these tables",
+            )];
+        }
+    };
+    let pending = status.pending.join(", ");
+    let up_to_date = Finding::when(status.pending.is_empty(), "all migrations are applied", || {
+        Finding::failure(format!("migrations are pending: {pending}"), "run `playhouse migrate`")
+    });
+    let newer = (!status.newer.is_empty()).then(|| {
+        let what = format!("migrated by a newer version: {}", status.newer.join(", "));
+        Finding::warning(what, "finish rolling out the newer version")
+    });
+    std::iter::once(up_to_date).chain(newer).collect()
+}

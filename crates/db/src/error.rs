@@ -1,0 +1,101 @@
+//! What can go wrong with the SQL store.
+
+use std::path::PathBuf;
+
+use base::Code;
+use base::error::Coded;
+use sqlx::mysql::MySqlDatabaseError;
+
+/// What can go wrong, by what can be done about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The store is away. Try again later.
+    #[error("the database cannot be reached")]
+    Unreachable(#[source] sqlx::Error),
+    /// The transaction met another one and was rolled back. Try again from the beginning.
+    #[error("the transaction was in conflict with another one")]
+    Busy(#[source] sqlx::Error),
+    /// A row with this key exists.
+    #[error("a row with this key exists already")]
+    Duplicate(#[source] sqlx::Error),
+    /// The store does not let us in.
+    #[error("the database refuses the connection: {advice}")]
+    Refused { advice: &'static str, source: sqlx::Error },
+    #[error(
+        "{} is in use by another process. SQLite serves one process: stop the other one, choose another file, or give \
+         db.url a mysql: URL to run several", .0.display()
+    )]
+    InUse(PathBuf),
+    #[error("cannot use {}", path.display())]
+    File { path: PathBuf, source: std::io::Error },
+    #[error("the database is not up to date, pending: {}. Run `playhouse migrate`, or set db.migrate = true", .0.join(", "))]
+    PendingMigrations(Vec<String>),
+    #[error("migration {name}: {what}")]
+    Migration { name: String, what: String, source: Option<Box<Error>> },
+    #[error("another process has been migrating for {0} seconds; look at what it does, then try again")]
+    MigrationLock(u32),
+    /// A mistake of ours.
+    #[error("the statement failed")]
+    Statement(#[source] sqlx::Error),
+}
+
+impl Error {
+    /// The server's own number, where the error is one of MySQL's.
+    pub(crate) fn mysql_number(&self) -> Option<u16> {
+        match self {
+            Self::Unreachable(error)
+            | Self::Busy(error)
+            | Self::Duplicate(error)
+            | Self::Statement(error) => mysql_number(error),
+            Self::Refused { source, .. } => mysql_number(source),
+            _ => None,
+        }
+    }
+}
+
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::Unreachable(_) | Self::Busy(_) => Code::Unavailable,
+            Self::Duplicate(_) => Code::Conflict,
+            _ => Code::Internal,
+        }
+    }
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        if matches!(
+            error,
+            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_)
+        ) {
+            return Self::Unreachable(error);
+        }
+        let Some(database) = error.as_database_error() else { return Self::Statement(error) };
+        if database.is_unique_violation() {
+            return Self::Duplicate(error);
+        }
+        if database.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() {
+            // The primary code is the low byte: 5 is busy, 6 is locked.
+            let primary = database.code().and_then(|code| code.parse::<i32>().ok()).map(|code| code & 0xff);
+            return if matches!(primary, Some(5 | 6)) { Self::Busy(error) } else { Self::Statement(error) };
+        }
+        match mysql_number(&error) {
+            // Lock wait timeout, deadlock.
+            Some(1205 | 1213) => Self::Busy(error),
+            // Too many connections, shutting down, killed, read-only during a fail-over.
+            Some(1040 | 1053 | 1203 | 1290 | 1927 | 3169) => Self::Unreachable(error),
+            Some(1044 | 1045 | 1698) => Self::Refused {
+                advice: "check the user, the password and its rights in db.url",
+                source: error,
+            },
+            Some(1049) => Self::Refused { advice: "create the database that db.url names", source: error },
+            _ => Self::Statement(error),
+        }
+    }
+}
+
+fn mysql_number(error: &sqlx::Error) -> Option<u16> {
+    let database = error.as_database_error()?;
+    database.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
+}

@@ -1,0 +1,37 @@
+//! The SQL store: what is true.
+//!
+//! [`Db`] is SQLite in a file (embedded, one process) or MySQL/MariaDB (any number of processes), chosen by the scheme of
+//! the URL. A use case runs in a [`Tx`]; functions that take `&mut Tx` are part of their caller's transaction.
+//!
+//! The two dialects share the text of a statement where they can ([`on!`]) and have two constants side by side where they
+//! cannot. A service brings its own tables as [`Migrations`].
+//!
+//! Failure modes: a store that is away is [`Error::Unreachable`], a transaction that met another one is [`Error::Busy`]; both
+//! may be tried again from the beginning. Everything else is a mistake or a refusal.
+
+mod config;
+mod connect;
+mod deployment;
+mod doctor;
+mod error;
+mod metrics;
+mod migrate;
+mod tx;
+
+pub use self::config::{Config, DbUrl};
+pub use connect::{Db, Dialect};
+pub use doctor::examine;
+pub use error::Error;
+pub use migrate::{Migration, Migrations, Status};
+pub use tx::{Conn, Raw, Tx};
+
+/// The tables that belong to no service.
+pub const MIGRATIONS: Migrations = Migrations {
+    component: "db",
+    list: &[Migration {
+        version: 1,
+        name: "deployment_settings",
+        sqlite: include_str!("../migrations/sqlite/0001_deployment_settings.sql"),
+        mysql: include_str!("../migrations/mysql/0001_deployment_settings.sql"),
+    }],
+};

@@ -1,0 +1,44 @@
+//! What the connections are doing.
+
+use std::fmt;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Registry;
+
+use crate::Db;
+use crate::connect::Pools;
+
+impl Db {
+    /// Adds the metrics of the connections.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        registry.register_collector(Box::new(Connections(self.clone())));
+    }
+}
+
+#[derive(Debug)]
+struct Connections(Db);
+
+impl Collector for Connections {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let (open, idle) = match &self.0.pools {
+            Pools::Sqlite { writer, readers, .. } => {
+                (writer.size() + readers.size(), writer.num_idle() + readers.num_idle())
+            }
+            Pools::MySql(pool) => (pool.size(), pool.num_idle()),
+        };
+        let idle = u32::try_from(idle).unwrap_or(u32::MAX);
+        let mut family = encoder.encode_descriptor(
+            "playhouse_db_connections",
+            "Connections to the SQL store, by what they do",
+            None,
+            MetricType::Gauge,
+        )?;
+        for (state, count) in [("used", open.saturating_sub(idle)), ("idle", idle)] {
+            ConstGauge::new(i64::from(count)).encode(family.encode_family(&[("state", state)])?)?;
+        }
+        Ok(())
+    }
+}

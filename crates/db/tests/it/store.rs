@@ -1,0 +1,170 @@
+use base::Code;
+use base::error::Coded;
+use db::{Db, Error, Raw, on};
+use futures::future::join_all;
+use sqlx::Executor;
+use testkit::need;
+
+use super::*;
+
+/// A table with one row, by either dialect.
+async fn with_counter(db: &Db) {
+    let mut tx = db.begin().await.unwrap();
+    on!(tx, raw => {
+        raw.execute("CREATE TABLE counter (id INTEGER NOT NULL PRIMARY KEY, value INTEGER NOT NULL)").await.unwrap();
+    });
+    tx.commit().await.unwrap();
+    let mut tx = db.begin().await.unwrap();
+    on!(tx, raw => { raw.execute("INSERT INTO counter (id, value) VALUES (1, 0)").await.unwrap(); });
+    tx.commit().await.unwrap();
+}
+
+async fn counted(db: &Db) -> i64 {
+    let mut connection = db.connection().await.unwrap();
+    on!(connection, raw => sqlx::query_scalar("SELECT value FROM counter WHERE id = 1").fetch_one(raw).await.unwrap())
+}
+
+#[tokio::test]
+async fn what_is_committed_is_there_and_what_is_dropped_is_not() {
+    for place in need!(places().await) {
+        let db = place.open().await;
+        with_counter(&db).await;
+        let mut tx = db.begin().await.unwrap();
+        on!(tx, raw => { raw.execute("UPDATE counter SET value = 7").await.unwrap(); });
+        drop(tx);
+        assert_eq!(counted(&db).await, 0);
+        let mut tx = db.begin().await.unwrap();
+        on!(tx, raw => { raw.execute("UPDATE counter SET value = 7").await.unwrap(); });
+        assert_eq!(counted(&db).await, 0, "not visible before the commit, and reading does not wait for it");
+        tx.commit().await.unwrap();
+        assert_eq!(counted(&db).await, 7);
+        db.close().await;
+    }
+}
+
+/// On SQLite this fails with "database is locked" when transactions begin without the write lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_that_read_and_then_write_wait_for_each_other() {
+    const READ: &str = "SELECT value FROM counter WHERE id = 1";
+    const READ_LOCKED: &str = "SELECT value FROM counter WHERE id = 1 FOR UPDATE";
+    for place in need!(places().await) {
+        let db = place.open().await;
+        with_counter(&db).await;
+        let add = |db: Db| async move {
+            for _ in 0..20 {
+                let mut tx = db.begin().await.unwrap();
+                let value: i64 = match tx.raw() {
+                    Raw::Sqlite(raw) => sqlx::query_scalar(READ).fetch_one(raw).await.unwrap(),
+                    Raw::MySql(raw) => sqlx::query_scalar(READ_LOCKED).fetch_one(raw).await.unwrap(),
+                };
+                on!(tx, raw => {
+                    sqlx::query("UPDATE counter SET value = ?").bind(value + 1).execute(raw).await.unwrap();
+                });
+                tx.commit().await.unwrap();
+            }
+        };
+        join_all((0..16).map(|_| tokio::spawn(add(db.clone())))).await.into_iter().for_each(Result::unwrap);
+        assert_eq!(counted(&db).await, 320);
+        db.close().await;
+    }
+}
+
+#[tokio::test]
+async fn errors_say_what_can_be_done() {
+    for place in need!(places().await) {
+        let db = place.open().await;
+        with_counter(&db).await;
+        let mut tx = db.begin().await.unwrap();
+        let twice =
+            on!(tx, raw => raw.execute("INSERT INTO counter (id, value) VALUES (1, 0)").await.map(|_| ()));
+        let error = Error::from(twice.unwrap_err());
+        assert!(matches!(error, Error::Duplicate(_)), "{error:?}");
+        assert_eq!(error.code(), Code::Conflict);
+        let nonsense = on!(tx, raw => raw.execute("SELEKT 1").await.map(|_| ()));
+        assert!(matches!(Error::from(nonsense.unwrap_err()), Error::Statement(_)));
+        drop(tx);
+        db.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_comes_first_decides_what_is_agreed() {
+    for place in need!(places().await) {
+        let db = place.open().await;
+        db.migrate(&[db::MIGRATIONS]).await.unwrap();
+        let ours: Vec<String> = (0..50).map(|n| format!("value {n}")).collect();
+        let agreed = join_all(ours.iter().map(|ours| db.agree("buckets", ours))).await;
+        let agreed: Vec<String> = agreed.into_iter().map(Result::unwrap).collect();
+        assert!(ours.contains(&agreed[0]));
+        assert!(agreed.iter().all(|value| *value == agreed[0]), "{agreed:?}");
+        assert_eq!(db.deployment().await.unwrap(), db.deployment().await.unwrap());
+        db.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_deadlock_is_busy_and_may_be_tried_again() {
+    let server = need!(SqlServer::shared().await);
+    let place = Place::MySql(server.database().await);
+    let db = place.open().await;
+    with_counter(&db).await;
+    let mut tx = db.begin().await.unwrap();
+    on!(tx, raw => { raw.execute("INSERT INTO counter (id, value) VALUES (2, 0)").await.unwrap(); });
+    tx.commit().await.unwrap();
+    let (mut one, mut other) = (db.begin().await.unwrap(), db.begin().await.unwrap());
+    on!(one, raw => { raw.execute("UPDATE counter SET value = 1 WHERE id = 1").await.unwrap(); });
+    on!(other, raw => { raw.execute("UPDATE counter SET value = 1 WHERE id = 2").await.unwrap(); });
+    let first =
+        async { on!(one, raw => raw.execute("UPDATE counter SET value = 1 WHERE id = 2").await.map(|_| ())) };
+    let second = async {
+        on!(other, raw => raw.execute("UPDATE counter SET value = 1 WHERE id = 1").await.map(|_| ()))
+    };
+    let (first, second) = tokio::join!(first, second);
+    let victim = Error::from(first.and(second).unwrap_err());
+    assert!(matches!(victim, Error::Busy(_)), "{victim:?}");
+    assert!(victim.is_passing());
+}
+
+/// Without strict mode MySQL cuts a value to fit, and without READ COMMITTED claims block inserts.
+#[tokio::test]
+async fn the_session_is_strict_whatever_the_server_says() {
+    let server = testkit::SqlServer::builder(testkit::Flavour::Mariadb).arg("--sql-mode=").start().await;
+    let server = need!(server);
+    let db = Place::MySql(server.database().await).open().await;
+    let mut tx = db.begin().await.unwrap();
+    let Raw::MySql(raw) = tx.raw() else { panic!("expected MySQL") };
+    raw.execute("CREATE TEMPORARY TABLE narrow (text VARCHAR(3))").await.unwrap();
+    let cut = raw.execute("INSERT INTO narrow (text) VALUES ('abcdef')").await;
+    assert!(cut.is_err(), "the value was cut");
+    let level: String = sqlx::query_scalar("SELECT @@tx_isolation").fetch_one(raw).await.unwrap();
+    assert_eq!(level, "READ-COMMITTED");
+}
+
+#[tokio::test]
+async fn sqlite_serves_one_process_and_says_so() {
+    let place = Place::Sqlite(Folder::fresh().unwrap());
+    let db = place.open().await;
+    let refused = Db::open(&place.config()).await.unwrap_err();
+    assert!(matches!(refused, Error::InUse(_)), "{refused:?}");
+    assert!(refused.to_string().contains("in use by another process"), "{refused}");
+    db.close().await;
+    drop(db);
+    place.open().await.close().await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_from_an_absence() {
+    let server = need!(SqlServer::mariadb().await);
+    let with = |change: fn(&mut url::Url)| {
+        let mut url: url::Url = format!("{}/nowhere", server.url().trim_end_matches('/')).parse().unwrap();
+        change(&mut url);
+        config(DbUrl::MySql(url))
+    };
+    let unknown = Db::open(&with(|_| ())).await.unwrap_err();
+    assert!(unknown.to_string().contains("create the database that db.url names"), "{unknown}");
+    let wrong = Db::open(&with(|url| url.set_username("nobody").unwrap())).await.unwrap_err();
+    assert!(wrong.to_string().contains("check the user, the password"), "{wrong}");
+    assert!(!unknown.is_passing() && !wrong.is_passing());
+    let absent = Db::open(&with(|url| url.set_port(Some(1)).unwrap())).await.unwrap_err();
+    assert!(matches!(absent, Error::Unreachable(_)) && absent.is_passing(), "{absent:?}");
+}

@@ -1,0 +1,164 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+/// The backend that an online game needs around its game servers.
+///
+/// On a laptop it runs whole and by itself: `playhouse dev`. In a fleet the same program runs on MySQL or MariaDB, Redis and
+/// NATS: `playhouse serve --config FILE`.
+#[derive(Debug, Parser)]
+#[command(name = "playhouse", version, propagate_version = true, max_term_width = 100)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Dev(Dev),
+    Serve(Serve),
+    Migrate(Migrate),
+    Config(Config),
+    Doctor(Doctor),
+    Completions(Completions),
+}
+
+/// Run everything in one process, with embedded stores
+///
+/// Needs no servers and no configuration. Data is kept in a folder; Ctrl-C stops the process and leaves the data as it is.
+/// Pending migrations are run by themselves.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse dev                               data in ./playhouse-data
+  playhouse dev --ephemeral                   data in a temporary folder, removed at the end
+  playhouse dev --gateway-port 0 --internal-port 0 --admin-port 0 --open-match-port 0 --print-addresses")]
+pub struct Dev {
+    /// The folder that keeps the data
+    #[arg(long, value_name = "DIR", default_value = "playhouse-data", conflicts_with = "ephemeral")]
+    pub data: PathBuf,
+    /// Keep nothing: use a temporary folder and remove it at the end
+    #[arg(long)]
+    pub ephemeral: bool,
+    /// Port for players and web pages; 0 lets the system choose [default: 8080]
+    #[arg(long, value_name = "PORT")]
+    pub gateway_port: Option<u16>,
+    /// Port for other services [default: 8081]
+    #[arg(long, value_name = "PORT")]
+    pub internal_port: Option<u16>,
+    /// Port for health, readiness and metrics [default: 8082]
+    #[arg(long, value_name = "PORT")]
+    pub admin_port: Option<u16>,
+    /// Port for Open Match clients [default: 50504]
+    #[arg(long, value_name = "PORT")]
+    pub open_match_port: Option<u16>,
+    #[command(flatten)]
+    pub print: PrintAddresses,
+    #[command(flatten)]
+    pub set: Set,
+}
+
+/// Run the roles of a process as the configuration says
+///
+/// A process refuses to start while migrations are pending (see `playhouse migrate` and db.migrate). SIGTERM or Ctrl-C
+/// drains: nothing new is accepted, open requests are finished, leases and tickets are released, all within lifecycle.grace. A
+/// second signal stops at once.
+///
+/// Exit codes: 0 stopped cleanly, 1 failed, 2 wrong command line or configuration, 3 stopped, but something had to be cut off.
+#[derive(Debug, Args)]
+pub struct Serve {
+    #[command(flatten)]
+    pub from: From,
+    /// The roles to play, separated by commas; the same as --set process.roles=…
+    #[arg(long, value_name = "ROLES")]
+    pub roles: Option<String>,
+    #[command(flatten)]
+    pub print: PrintAddresses,
+}
+
+/// Bring the database up to date
+///
+/// Runs every pending migration once, in order. Any number of processes may do so at the same time: one works, the others
+/// wait. One that was killed half-way is taken up by the next run.
+#[derive(Debug, Args)]
+pub struct Migrate {
+    /// Only show what would be done; exits with 1 if anything is pending
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub from: From,
+}
+
+/// Print every setting with its meaning and default, as a TOML file to start from
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse config > playhouse.toml
+  playhouse config --effective --config playhouse.toml")]
+pub struct Config {
+    /// Print what is in force instead, and where each value comes from; secrets are not shown
+    #[arg(long)]
+    pub effective: bool,
+    #[command(flatten)]
+    pub from: From,
+}
+
+/// Check each store and say what to do
+///
+/// Looks at whether the stores can be reached, their versions, settings that endanger data, missing migrations and clocks.
+/// Changes nothing, and may be run beside a running process. Exits with 1 if anything fails.
+#[derive(Debug, Args)]
+pub struct Doctor {
+    #[command(flatten)]
+    pub from: From,
+}
+
+/// Print a script that completes commands and options in a shell
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  playhouse completions bash > /etc/bash_completion.d/playhouse")]
+pub struct Completions {
+    pub shell: Shell,
+}
+
+/// Where the configuration comes from.
+#[derive(Debug, Args)]
+pub struct From {
+    /// The configuration file; `playhouse config` prints one to start from
+    #[arg(long, value_name = "FILE", env = crate::commands::CONFIG_VARIABLE)]
+    pub config: Option<PathBuf>,
+    #[command(flatten)]
+    pub set: Set,
+}
+
+#[derive(Debug, Args)]
+pub struct Set {
+    /// Set one key, over file and environment; may be given several times
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    pub set: Vec<(String, String)>,
+}
+
+#[derive(Debug, Args)]
+pub struct PrintAddresses {
+    /// Once everything answers, print the bound addresses as one line of JSON
+    #[arg(long)]
+    pub print_addresses: bool,
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or("expected KEY=VALUE, such as db.max_connections=20")?;
+    Ok((key.trim().to_owned(), value.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

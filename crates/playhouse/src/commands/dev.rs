@@ -1,0 +1,61 @@
+//! `playhouse dev`
+
+use ::config::Layers;
+use anyhow::Context;
+
+use super::{Outcome, environment, serve, settings, with_set};
+use crate::cli::Dev;
+use crate::listeners::Addresses;
+use crate::{REFERENCE, VERSION, answer};
+
+pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
+    let temporary =
+        args.ephemeral.then(tempfile::tempdir).transpose().context("cannot make a temporary folder")?;
+    let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
+    let layers = layers(&args, data);
+    let settings = settings(layers)?.config;
+    let kept = (!args.ephemeral).then(|| data.display().to_string());
+    let print = args.print.print_addresses;
+    serve::run_process(settings, move |addresses| {
+        answer(&if print { addresses.to_json() } else { banner(addresses, kept.as_deref()) });
+    })
+}
+
+/// Embedded stores, whatever the environment says: that is what `dev` is.
+fn layers(args: &Dev, data: &std::path::Path) -> Layers {
+    let url = format!("sqlite:{}", data.join("playhouse.db").display());
+    let layers = Layers::new(REFERENCE).with_env(environment());
+    let layers = with_set(layers, &args.set)
+        .with_flag("--data", "db.url", url)
+        .with_flag("playhouse dev", "db.migrate", "true")
+        .with_flag("playhouse dev", "hot.url", "memory:")
+        .with_flag("playhouse dev", "bus.url", "memory:")
+        .with_flag("playhouse dev", "process.roles", "all");
+    let ports = [
+        ("--gateway-port", "listen.gateway", args.gateway_port),
+        ("--internal-port", "listen.internal", args.internal_port),
+        ("--admin-port", "listen.admin", args.admin_port),
+        ("--open-match-port", "listen.open_match", args.open_match_port),
+    ];
+    ports.into_iter().fold(layers, |layers, (flag, key, port)| match port {
+        Some(port) => layers.with_flag(flag, key, format!("127.0.0.1:{port}")),
+        None => layers,
+    })
+}
+
+fn banner(addresses: &Addresses, data: Option<&str>) -> String {
+    let data = data
+        .map_or_else(|| "nowhere: it goes when this process does".to_owned(), |folder| format!("{folder}/"));
+    let mut lines =
+        vec![format!("\nPlayhouse {VERSION}, everything in one process. Data is kept in {data}\n")];
+    for (name, address, purpose) in addresses.with_purpose() {
+        lines.push(format!("  {name:<12} {:<24} {purpose}", format!("http://{address}")));
+    }
+    if let Some(admin) = addresses.get("admin") {
+        lines.push("\nTry:".to_owned());
+        lines.push(format!("  curl http://{admin}/readyz     which part is ready"));
+        lines.push(format!("  curl http://{admin}/metrics    what it counts"));
+    }
+    lines.push("\nCtrl-C stops it.".to_owned());
+    lines.join("\n")
+}

@@ -1,0 +1,43 @@
+//! `playhouse doctor`
+
+use base::Clock;
+use base::finding::{Finding, Verdict};
+
+use super::{Outcome, layers, settings};
+use crate::answer;
+use crate::cli::Doctor;
+use crate::start::MIGRATIONS;
+
+pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
+    let settings = settings(layers(&args.from)?)?.config;
+    let clock = Clock::system();
+    let stores = [
+        ("db", settings.db.url.to_string(), db::examine(&settings.db, MIGRATIONS, &clock).await),
+        ("hot", settings.hot.url.to_string(), hot::examine(&settings.hot, &clock).await),
+        ("bus", settings.bus.url.to_string(), bus::examine(&settings.bus, &clock).await),
+    ];
+    for (name, url, findings) in &stores {
+        answer(&format!("{name:<5} {url}"));
+        for finding in findings {
+            show(finding);
+        }
+    }
+    let count = |verdict| {
+        stores.iter().flat_map(|(_, _, findings)| findings).filter(|f| f.verdict == verdict).count()
+    };
+    let (failures, warnings) = (count(Verdict::Failure), count(Verdict::Warning));
+    answer(&format!("\n{failures} failed, {warnings} to mind"));
+    Ok(if failures == 0 { Outcome::Done } else { Outcome::Failed })
+}
+
+fn show(finding: &Finding) {
+    let mark = match finding.verdict {
+        Verdict::Good => "ok",
+        Verdict::Warning => "mind",
+        Verdict::Failure => "FAIL",
+    };
+    answer(&format!("  {mark:<5} {}", finding.what));
+    if let Some(advice) = &finding.advice {
+        answer(&format!("        → {advice}"));
+    }
+}

@@ -1,0 +1,173 @@
+//! The settings of all parts together.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use config::{Reader, Section};
+
+use crate::role::{Role, RoleWord, roles};
+
+/// The commented reference: every key with its default and its meaning.
+pub const REFERENCE: &str = include_str!("reference.toml");
+
+/// The settings of a process.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub roles: Vec<Role>,
+    pub listen: Listen,
+    pub db: db::Config,
+    pub hot: hot::Config,
+    pub bus: bus::Config,
+    pub lifecycle: runtime::lifecycle::Config,
+    pub check_interval: Duration,
+    pub telemetry: runtime::telemetry::Config,
+}
+
+/// Where the listeners are. Port 0 lets the kernel choose.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    pub gateway: SocketAddr,
+    pub internal: SocketAddr,
+    pub admin: SocketAddr,
+    pub open_match: SocketAddr,
+}
+
+impl Section for Settings {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let words: Vec<RoleWord> = reader.get("process.roles");
+        let settings = Self {
+            roles: roles(&words),
+            listen: reader.section("listen"),
+            db: reader.section("db"),
+            hot: reader.section("hot"),
+            bus: reader.section("bus"),
+            lifecycle: reader.section("lifecycle"),
+            check_interval: reader
+                .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
+            telemetry: reader.section("telemetry"),
+        };
+        reader.check(&["process.roles"], !settings.roles.is_empty(), || {
+            "name at least one role, or \"all\"".to_owned()
+        });
+        settings.check_embedded(reader);
+        settings
+    }
+}
+
+impl Settings {
+    /// An embedded store is inside one process, so no other process can play the roles that this one leaves out.
+    fn check_embedded(&self, reader: &mut Reader<'_>) {
+        let embedded = [
+            ("db.url", self.db.url.is_embedded()),
+            ("hot.url", self.hot.url.is_embedded()),
+            ("bus.url", self.bus.url.is_embedded()),
+        ];
+        let keys: Vec<&str> =
+            embedded.iter().filter(|(_, embedded)| *embedded).map(|(key, _)| *key).collect();
+        let alone = self.roles == Role::ALL;
+        reader.check(&["process.roles"], alone || keys.is_empty() || self.roles.is_empty(), || {
+            format!(
+                "{} is embedded and serves one process, which has to play all roles; leave roles at [\"all\"], or give {} \
+                 the URL of a server",
+                keys.join(", "),
+                if keys.len() == 1 { "it" } else { "each" },
+            )
+        });
+    }
+}
+
+impl Section for Listen {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let listen = Self {
+            gateway: reader.get("gateway"),
+            internal: reader.get("internal"),
+            admin: reader.get("admin"),
+            open_match: reader.get("open_match"),
+        };
+        let all = [
+            ("gateway", listen.gateway),
+            ("internal", listen.internal),
+            ("admin", listen.admin),
+            ("open_match", listen.open_match),
+        ];
+        for (at, (later, address)) in all.iter().enumerate() {
+            let twin = all[..at].iter().find(|(_, other)| other == address && address.port() != 0);
+            if let Some((earlier, _)) = twin {
+                reader.check(&[later, earlier], false, || {
+                    format!("{later} and {earlier} are the same address")
+                });
+            }
+        }
+        listen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::path::Path;
+
+    use config::{Layers, Loaded, Problems, env_name, reference_keys};
+
+    use super::*;
+
+    fn load(text: &str) -> Result<Loaded<Settings>, Problems> {
+        config::load(Layers::new(REFERENCE).with_file_text(Path::new("play.toml"), text))
+    }
+
+    #[test]
+    fn every_key_is_in_the_reference_and_every_key_of_the_reference_is_read() {
+        let read: BTreeSet<String> = load("").unwrap().effective.keys().map(ToOwned::to_owned).collect();
+        let documented: BTreeSet<String> =
+            reference_keys(REFERENCE).into_iter().map(|(key, _)| key).collect();
+        assert_eq!(read, documented);
+        let variables: BTreeSet<String> = read.iter().map(|key| env_name(key)).collect();
+        assert_eq!(variables.len(), read.len(), "two keys have the same environment variable");
+    }
+
+    #[test]
+    fn the_optional_keys_of_the_reference_are_sound_too() {
+        let uncommented: String = REFERENCE
+            .lines()
+            .map(|line| {
+                let bare = line.strip_prefix("# ").filter(|rest| reference_keys(rest).len() == 1);
+                format!("{}\n", bare.unwrap_or(line))
+            })
+            .collect();
+        load(&uncommented).unwrap();
+    }
+
+    #[test]
+    fn the_default_is_one_process_with_all_roles_on_loopback() {
+        let Loaded { config, .. } = load("").unwrap();
+        assert_eq!(config.roles, Role::ALL);
+        let listen = config.listen;
+        for address in [listen.gateway, listen.internal, listen.admin, listen.open_match] {
+            assert!(address.ip().is_loopback());
+        }
+    }
+
+    #[test]
+    fn embedded_stores_want_all_roles() {
+        let problems =
+            load("[process]\nroles = [\"gateway\"]\n[hot]\nurl = \"redis://h\"\n").unwrap_err().to_string();
+        assert!(problems.contains("db.url, bus.url is embedded"), "{problems}");
+        let fleet = "[process]\nroles = [\"gateway\"]\n[db]\nurl = \"mysql://h/d\"\n[hot]\nurl = \"redis://h\"\n\
+                     [bus]\nurl = \"nats://h\"\n";
+        assert_eq!(load(fleet).unwrap().config.roles, [Role::Gateway]);
+    }
+
+    #[test]
+    fn contradictions_are_found() {
+        let problems = load(
+            "[listen]\nadmin = \"127.0.0.1:8080\"\n[lifecycle]\ngrace = \"5s\"\ndrain_delay = \"5s\"\n\
+             restart_backoff_min = \"1h\"\n",
+        )
+        .unwrap_err();
+        let text = problems.to_string();
+        assert!(text.contains("admin and gateway are the same address"), "{text}");
+        assert!(text.contains("drain_delay must be shorter than grace"), "{text}");
+        assert!(text.contains("at most restart_backoff_max"), "{text}");
+        assert_eq!(problems.0.len(), 3);
+    }
+}

@@ -1,0 +1,146 @@
+//! What every HTTP listener of ours does alike.
+//!
+//! - a request has an id: the caller's `X-Request-Id` where it is sound, else a new one; it is in the answer and the logs
+//! - an error is a problem document (RFC 9457), or a gRPC status where the caller speaks gRPC
+//! - a panic in a handler is that request's error and nobody else's
+//! - the caller's trace goes on (`traceparent`)
+
+mod admin;
+mod problem;
+
+use std::any::Any;
+use std::str::FromStr;
+use std::time::Instant;
+
+use ::http::header::CONTENT_TYPE;
+use ::http::{HeaderName, HeaderValue, Method};
+use axum::Router;
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use base::Code;
+use base::id::RequestId;
+use tower_http::catch_panic::CatchPanicLayer;
+use tracing::Instrument;
+
+use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels, Metrics};
+use crate::telemetry::TraceContext;
+
+pub use admin::admin;
+pub use problem::Problem;
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Wraps the routes of a listener in what all listeners do alike.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    metrics: HttpMetrics,
+}
+
+impl Serving {
+    pub fn new(metrics: &Metrics) -> Self {
+        Self { metrics: HttpMetrics::new(metrics) }
+    }
+
+    pub fn wrap(&self, listener: &'static str, router: Router) -> Router {
+        let panics = self.metrics.panics.get_or_create(&ListenerLabels { listener }).clone();
+        let on_panic = move |panic: Box<dyn Any + Send>| {
+            panics.inc();
+            tracing::error!(panic = panic_text(panic.as_ref()), "a handler panicked");
+            Problem::new(Code::Internal).into_response()
+        };
+        let metrics = self.metrics.clone();
+        router
+            .fallback(async || Problem::new(Code::NotFound).detail("There is nothing at this address."))
+            .method_not_allowed_fallback(async || Problem::new(Code::MethodNotAllowed))
+            .layer(CatchPanicLayer::custom(on_panic))
+            .layer(middleware::from_fn(move |request, next| answer(metrics.clone(), listener, request, next)))
+    }
+}
+
+async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let request_id = request_id(&request);
+    let is_grpc = is_grpc(&request);
+    let method = known_method(request.method());
+    // The route, not the path: paths are without number, metrics must not be.
+    let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
+    let span = tracing::info_span!(
+        "http.request",
+        listener,
+        method,
+        route,
+        %request_id,
+        otel.name = format!("{method} {route}"),
+        otel.kind = "server",
+    );
+    TraceContext::from_headers(request.headers()).continue_in(&span);
+    request.extensions_mut().insert(request_id.clone());
+
+    let active = metrics.active.get_or_create(&ListenerLabels { listener }).clone();
+    active.inc();
+    // Also when the caller goes away and this future is dropped.
+    let _leave = Leave(|| {
+        active.dec();
+    });
+    let mut response = next.run(request).instrument(span.clone()).await;
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        response = problem.render(&request_id, is_grpc, response);
+    }
+    if let Ok(value) = HeaderValue::from_str(request_id.as_str()) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    let status = response.status().as_u16();
+    let took = started.elapsed();
+    span.in_scope(|| tracing::debug!(status, took_us = took.as_micros(), "answered"));
+    let labels = HttpLabels {
+        listener,
+        http_request_method: method,
+        http_route: route,
+        http_response_status_code: status,
+    };
+    metrics.duration.get_or_create(&labels).observe(took.as_secs_f64());
+    response
+}
+
+fn request_id(request: &Request) -> RequestId {
+    let given = request.headers().get(REQUEST_ID).and_then(|value| value.to_str().ok());
+    given.and_then(|text| RequestId::from_str(text).ok()).unwrap_or_else(RequestId::generate)
+}
+
+fn is_grpc(request: &Request) -> bool {
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    content_type.is_some_and(|text| text.starts_with("application/grpc"))
+}
+
+/// A caller may make up methods; a label may not.
+fn known_method(method: &Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "_OTHER",
+    }
+}
+
+/// What a panic said.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no text").to_owned()
+}
+
+struct Leave<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for Leave<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+//! Errors as callers see them: problem documents, or gRPC statuses.
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use base::Code;
+use base::id::RequestId;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::{HeaderName, HeaderValue, StatusCode};
+use serde_json::json;
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+
+/// An error for the caller. What happened inside is logged by whoever makes one, and is not in here.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    code: Code,
+    detail: Option<String>,
+}
+
+impl Problem {
+    pub const fn new(code: Code) -> Self {
+        Self { code, detail: None }
+    }
+
+    /// What the caller can do about it.
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// The answer in the caller's protocol. Headers that were added to `response` on the way stay.
+    pub(super) fn render(&self, request_id: &RequestId, is_grpc: bool, mut response: Response) -> Response {
+        response.headers_mut().remove(CONTENT_LENGTH);
+        if is_grpc {
+            self.render_grpc(&mut response);
+            return response;
+        }
+        let document = json!({
+            "type": self.code.problem_type(),
+            "title": self.code.title(),
+            "status": self.code.http_status(),
+            "detail": self.detail,
+            "request_id": request_id.as_str(),
+        });
+        *response.body_mut() = Body::from(document.to_string());
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        response
+    }
+
+    /// A gRPC answer without messages: the status stands in the headers, the HTTP status is 200.
+    fn render_grpc(&self, response: &mut Response) {
+        // A path that is not there is, to a gRPC client, a method that is not there.
+        let code = if self.code == Code::NotFound { Code::Unimplemented } else { self.code };
+        *response.status_mut() = StatusCode::OK;
+        *response.body_mut() = Body::empty();
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(code.grpc_status())));
+        let message = percent_encoded(self.detail.as_deref().unwrap_or(self.code.title()));
+        if let Ok(message) = HeaderValue::from_str(&message) {
+            headers.insert(GRPC_MESSAGE, message);
+        }
+    }
+}
+
+/// Carries the problem to the middleware, which knows the request's id and protocol.
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let status =
+            StatusCode::from_u16(self.code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let mut encoded = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b' '..=b'~' if byte != b'%' => encoded.push(char::from(byte)),
+            _ => encoded += &format!("%{byte:02X}"),
+        }
+    }
+    encoded
+}

@@ -1,0 +1,97 @@
+use axum::body::{Body, to_bytes};
+use axum::routing::get;
+use serde_json::{Value, json};
+use tower::ServiceExt;
+
+use super::*;
+
+fn service() -> (Router, Metrics) {
+    async fn panics() -> String {
+        panic!("secret inside")
+    }
+    let metrics = Metrics::new("0");
+    let router =
+        Router::new().route("/hello/{name}", get(async || "hello")).route("/panic", get(panics)).route(
+            "/busy",
+            get(async || ([("retry-after", "3")], Problem::new(Code::Unavailable).detail("Try later."))),
+        );
+    (Serving::new(&metrics).wrap("test", router), metrics)
+}
+
+async fn ask(request: ::http::request::Builder) -> (Response, Metrics) {
+    let (service, metrics) = service();
+    (service.oneshot(request.body(Body::empty()).unwrap()).await.unwrap(), metrics)
+}
+
+async fn json_of(response: Response) -> Value {
+    serde_json::from_slice(&to_bytes(response.into_body(), 10_000).await.unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn the_callers_request_id_comes_back_and_an_unsound_one_is_replaced() {
+    for (given, kept) in [("abc-123", true), ("has space", false), (&"x".repeat(100), false)] {
+        let (response, _) = ask(Request::builder().uri("/hello/a").header("x-request-id", given)).await;
+        let returned = response.headers()["x-request-id"].to_str().unwrap();
+        assert_eq!(returned == given, kept, "{given} -> {returned}");
+        assert!(!returned.is_empty());
+    }
+}
+
+#[tokio::test]
+async fn errors_are_problem_documents() {
+    let (response, _) = ask(Request::builder().uri("/nothing").header("x-request-id", "r1")).await;
+    assert_eq!(response.status(), 404);
+    assert_eq!(response.headers()["content-type"], "application/problem+json");
+    let expected = json!({
+        "type": "urn:playhouse:problem:not-found", "title": "Not found", "status": 404,
+        "detail": "There is nothing at this address.", "request_id": "r1",
+    });
+    assert_eq!(json_of(response).await, expected);
+
+    let (response, _) = ask(Request::builder().method("DELETE").uri("/hello/a")).await;
+    assert_eq!(response.status(), 405);
+    assert_eq!(response.headers()["allow"], "GET,HEAD");
+    assert_eq!(json_of(response).await["type"], "urn:playhouse:problem:method-not-allowed");
+
+    let (response, _) = ask(Request::builder().uri("/busy")).await;
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["retry-after"]),
+        (503, &HeaderValue::from(3))
+    );
+}
+
+#[tokio::test]
+async fn a_grpc_caller_gets_a_grpc_status() {
+    let request = || Request::builder().method("POST").header("content-type", "application/grpc+proto");
+    let (response, _) = ask(request().uri("/openmatch.FrontendService/CreateTicket")).await;
+    assert_eq!(response.status(), 200);
+    assert_eq!(response.headers()["grpc-status"], "12");
+    assert_eq!(response.headers()["grpc-message"], "There is nothing at this address.");
+}
+
+#[tokio::test]
+async fn a_panic_is_one_requests_error_and_tells_nothing() {
+    let (response, metrics) = ask(Request::builder().uri("/panic")).await;
+    assert_eq!(response.status(), 500);
+    assert!(!json_of(response).await.to_string().contains("secret"));
+    assert!(metrics.encode().contains("playhouse_http_panics_total{listener=\"test\"} 1"));
+}
+
+#[tokio::test]
+async fn metrics_count_by_route_and_never_by_path_or_made_up_method() {
+    let (service, metrics) = service();
+    for uri in ["/hello/a", "/hello/b", "/x", "/y"] {
+        let request = Request::builder().method(if uri == "/y" { "BREW" } else { "GET" }).uri(uri);
+        service.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+    }
+    let text = metrics.encode();
+    let count = |method: &str, route: &str, status: u16| {
+        format!(
+            "http_server_request_duration_seconds_count{{listener=\"test\",http_request_method=\"{method}\",\
+             http_route=\"{route}\",http_response_status_code=\"{status}\"}}"
+        )
+    };
+    assert!(text.contains(&format!("{} 2", count("GET", "/hello/{name}", 200))), "{text}");
+    assert!(text.contains(&format!("{} 1", count("_OTHER", "unmatched", 404))), "{text}");
+    assert!(text.contains("http_server_active_requests{listener=\"test\"} 0"), "{text}");
+}

@@ -1,0 +1,12 @@
+//! How a process lives: start, readiness, supervision, drain; telemetry; HTTP serving.
+//!
+//! A [`Process`] is a list of parts in stages. Stages start in order and stop in reverse. Nothing here knows a store or a
+//! service: whoever wires a program together hands its parts to the process.
+
+pub mod http;
+pub mod lifecycle;
+pub mod metrics;
+pub mod telemetry;
+
+pub use lifecycle::{Drain, Process, Readiness};
+pub use metrics::Metrics;

@@ -1,0 +1,79 @@
+//! Start in order, tell what is ready, keep loops alive, stop in reverse.
+
+mod process;
+mod readiness;
+mod signals;
+mod supervise;
+
+use std::time::Duration;
+
+use config::{Reader, Section};
+use tokio_util::sync::CancellationToken;
+
+pub use process::{Exit, Forced, Process, Stage};
+pub use readiness::{Part, PartState, Readiness, Report};
+pub use signals::Signals;
+pub use supervise::LoopError;
+
+/// Settings of the lifecycle.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How long the stores may take to become reachable at start.
+    pub start_timeout: Duration,
+    /// How long to keep serving after readiness says no, so that load balancers notice.
+    pub drain_delay: Duration,
+    /// How long stopping may take in all, the delay included.
+    pub grace: Duration,
+    pub restart: base::Backoff,
+}
+
+impl Section for Config {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let config = Self {
+            start_timeout: reader.get("start_timeout"),
+            drain_delay: reader.get("drain_delay"),
+            grace: reader.get("grace"),
+            restart: base::Backoff::new(reader.get("restart_backoff_min"), reader.get("restart_backoff_max")),
+        };
+        reader.check(&["drain_delay", "grace"], config.drain_delay < config.grace, || {
+            "drain_delay must be shorter than grace, or nothing is left for finishing requests".to_owned()
+        });
+        reader.check(
+            &["restart_backoff_min", "restart_backoff_max"],
+            !config.restart.min.is_zero() && config.restart.min <= config.restart.max,
+            || "restart_backoff_min must be more than 0 and at most restart_backoff_max".to_owned(),
+        );
+        config
+    }
+}
+
+/// Tells a part that it should finish. Clones hear the same.
+#[derive(Clone, Debug, Default)]
+pub struct Drain(CancellationToken);
+
+impl Drain {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn request(&self) {
+        self.0.cancel();
+    }
+
+    pub fn is_requested(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Completes when the part should finish.
+    pub async fn requested(&self) {
+        self.0.cancelled().await;
+    }
+
+    /// Waits for `duration`, or less when the part should finish. Says whether to go on.
+    pub async fn sleep(&self, duration: Duration) -> bool {
+        tokio::time::timeout(duration, self.requested()).await.is_err()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,234 @@
+//! The parts of a process, in stages.
+
+use std::fmt;
+
+use axum::Router;
+use futures::future::join_all;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
+
+use super::supervise::{LoopError, supervise};
+use super::{Config, Drain, Part, PartState, Readiness, Signals};
+use crate::http::Serving;
+use crate::metrics::{LifecycleMetrics, Metrics};
+
+/// What a part is, which decides when it stops. Stages start in this order and stop in reverse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    Admin,
+    Stores,
+    Loops,
+    Listeners,
+}
+
+impl Stage {
+    /// The order of stopping, with the share of the grace by which each must be done: a client that never finishes must not
+    /// keep the loops from releasing what they hold, nor those the stores from closing.
+    const STOPPING: [(Self, f64); 4] =
+        [(Self::Listeners, 0.8), (Self::Loops, 0.9), (Self::Stores, 0.95), (Self::Admin, 1.0)];
+}
+
+/// A running process: what was started, and how to stop it.
+#[derive(Debug)]
+pub struct Process {
+    config: Config,
+    metrics: Metrics,
+    lifecycle: LifecycleMetrics,
+    serving: Serving,
+    readiness: Readiness,
+    itself: Part,
+    running: Vec<Running>,
+    ended: (mpsc::UnboundedSender<&'static str>, mpsc::UnboundedReceiver<&'static str>),
+}
+
+#[derive(Debug)]
+struct Running {
+    stage: Stage,
+    name: &'static str,
+    drain: Drain,
+    task: JoinHandle<()>,
+}
+
+/// How a process ended.
+#[derive(Debug)]
+pub enum Exit<E> {
+    /// Everything finished in time.
+    Clean,
+    /// The start failed; what had been started was stopped again.
+    StartFailed(E),
+    /// A part ended that should not have.
+    PartEnded(&'static str),
+    /// Something had to be cut off.
+    Forced(Forced),
+}
+
+/// Why something had to be cut off.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Forced {
+    /// The grace was over before these parts had finished.
+    GraceOver(Vec<&'static str>),
+    SecondSignal,
+}
+
+impl fmt::Display for Forced {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::GraceOver(parts) => {
+                write!(f, "cut off after lifecycle.grace, still busy: {}", parts.join(", "))
+            }
+            Self::SecondSignal => f.write_str("a second signal arrived, stopped at once"),
+        }
+    }
+}
+
+impl Process {
+    pub fn new(config: Config, metrics: Metrics) -> Self {
+        let lifecycle = LifecycleMetrics::new(&metrics);
+        let readiness = Readiness::new(lifecycle.clone());
+        Self {
+            itself: readiness.part("process"),
+            serving: Serving::new(&metrics),
+            ended: mpsc::unbounded_channel(),
+            running: Vec::new(),
+            config,
+            metrics,
+            lifecycle,
+            readiness,
+        }
+    }
+
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Serves `router` on `listener` until the stage stops; then no connection is accepted and open requests are finished.
+    pub fn serve(&mut self, stage: Stage, name: &'static str, listener: TcpListener, router: Router) {
+        let router = self.serving.wrap(name, router);
+        self.start(stage, name, |drain| async move {
+            let served =
+                axum::serve(listener, router).with_graceful_shutdown(async move { drain.requested().await });
+            if let Err(error) = served.await {
+                tracing::error!(listener = name, %error, "listener failed");
+            }
+        });
+    }
+
+    /// Runs a background loop, started again with backoff whenever it fails.
+    pub fn supervise<F, Run>(&mut self, name: &'static str, body: F)
+    where
+        F: Fn(Drain) -> Run + Send + Sync + 'static,
+        Run: Future<Output = Result<(), LoopError>> + Send + 'static,
+    {
+        let (backoff, metrics) = (self.config.restart, self.lifecycle.clone());
+        self.start(Stage::Loops, name, move |drain| supervise(name, backoff, metrics, drain, body));
+    }
+
+    /// Runs `close` when the stores stop: after everything that uses them.
+    pub fn close_at_end(&mut self, name: &'static str, close: impl Future<Output = ()> + Send + 'static) {
+        self.start(Stage::Stores, name, |drain| async move {
+            drain.requested().await;
+            close.await;
+        });
+    }
+
+    pub(super) fn start<Run>(&mut self, stage: Stage, name: &'static str, body: impl FnOnce(Drain) -> Run)
+    where
+        Run: Future<Output = ()> + Send + 'static,
+    {
+        let drain = Drain::new();
+        let (body, ended, asked) = (body(drain.clone()), self.ended.0.clone(), drain.clone());
+        let task = tokio::spawn(async move {
+            // Told on every way out, a panic included.
+            let _teller = Teller { name, ended, asked };
+            body.await;
+        });
+        self.running.push(Running { stage, name, drain, task });
+    }
+
+    /// Starts with `start`, runs until a signal or until a part ends, and stops in order.
+    pub async fn run<E>(
+        mut self,
+        mut signals: Signals,
+        start: impl AsyncFnOnce(&mut Self) -> Result<(), E>,
+    ) -> Exit<E> {
+        let started = tokio::select! {
+            started = start(&mut self) => Some(started),
+            signal = signals.next() => {
+                tracing::info!(signal, "stopping before the start was done");
+                None
+            }
+        };
+        let exit = match started {
+            Some(Ok(())) => {
+                self.itself.set(PartState::Ready);
+                tokio::select! {
+                    signal = signals.next() => {
+                        tracing::info!(signal, grace = ?self.config.grace, "stopping");
+                        Exit::Clean
+                    }
+                    Some(part) = self.ended.1.recv() => {
+                        tracing::error!(part, "a part ended that should not have; stopping");
+                        Exit::PartEnded(part)
+                    }
+                }
+            }
+            Some(Err(error)) => Exit::StartFailed(error),
+            None => Exit::Clean,
+        };
+        let forced = tokio::select! {
+            forced = self.stop() => forced,
+            _ = signals.next() => Some(Forced::SecondSignal),
+        };
+        match (exit, forced) {
+            (Exit::Clean, Some(forced)) => Exit::Forced(forced),
+            (exit, _) => exit,
+        }
+    }
+
+    async fn stop(&mut self) -> Option<Forced> {
+        let begun = Instant::now();
+        let was_serving = self.running.iter().any(|part| part.stage == Stage::Listeners);
+        self.itself.set(PartState::NotReady("draining".to_owned()));
+        if was_serving {
+            tokio::time::sleep(self.config.drain_delay).await;
+        }
+        let mut late = Vec::new();
+        for (stage, share) in Stage::STOPPING {
+            let deadline = begun + self.config.grace.mul_f64(share);
+            let mut parts: Vec<Running> = self.running.extract_if(.., |part| part.stage == stage).collect();
+            for part in &parts {
+                part.drain.request();
+            }
+            let finishing = join_all(parts.iter_mut().map(|part| &mut part.task));
+            if timeout_at(deadline, finishing).await.is_err() {
+                for part in parts.iter().filter(|part| !part.task.is_finished()) {
+                    part.task.abort();
+                    late.push(part.name);
+                }
+            }
+        }
+        (!late.is_empty()).then_some(Forced::GraceOver(late))
+    }
+}
+
+/// Says that a part ended although nobody asked it to.
+struct Teller {
+    name: &'static str,
+    ended: mpsc::UnboundedSender<&'static str>,
+    asked: Drain,
+}
+
+impl Drop for Teller {
+    fn drop(&mut self) {
+        if !self.asked.is_requested() {
+            // Nobody listens any more when the process is stopping.
+            let _ = self.ended.send(self.name);
+        }
+    }
+}

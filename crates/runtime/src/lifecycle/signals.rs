@@ -1,0 +1,49 @@
+//! SIGTERM and Ctrl-C.
+
+use std::io;
+
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+/// The signals that ask a process to stop.
+#[derive(Debug)]
+pub struct Signals(Source);
+
+#[derive(Debug)]
+enum Source {
+    Kernel {
+        terminate: Signal,
+        interrupt: Signal,
+    },
+    #[cfg(test)]
+    Test(tokio::sync::mpsc::UnboundedReceiver<&'static str>),
+}
+
+impl Signals {
+    /// From now on the signals no longer end the process by themselves.
+    pub fn listen() -> io::Result<Self> {
+        let terminate = signal(SignalKind::terminate())?;
+        let interrupt = signal(SignalKind::interrupt())?;
+        Ok(Self(Source::Kernel { terminate, interrupt }))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_test() -> (tokio::sync::mpsc::UnboundedSender<&'static str>, Self) {
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+        (sender, Self(Source::Test(receiver)))
+    }
+
+    /// The next signal, by name.
+    pub async fn next(&mut self) -> &'static str {
+        match &mut self.0 {
+            Source::Kernel { terminate, interrupt } => tokio::select! {
+                _ = terminate.recv() => "SIGTERM",
+                _ = interrupt.recv() => "SIGINT",
+            },
+            #[cfg(test)]
+            Source::Test(receiver) => match receiver.recv().await {
+                Some(signal) => signal,
+                None => std::future::pending().await,
+            },
+        }
+    }
+}

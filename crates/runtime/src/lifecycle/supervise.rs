@@ -1,0 +1,67 @@
+//! Keeps a background loop running.
+
+use std::time::Duration;
+
+use base::Backoff;
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::Drain;
+use crate::metrics::{LifecycleMetrics, LoopLabels};
+
+/// Why a loop ended.
+pub type LoopError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Runs `body` until drain is requested, and again whenever it fails, panics or ends by itself.
+///
+/// A run that lasted longer than the longest wait counts as healthy: the next failure starts with the shortest wait again.
+pub(super) async fn supervise<F, Run>(
+    name: &'static str,
+    backoff: Backoff,
+    metrics: LifecycleMetrics,
+    drain: Drain,
+    body: F,
+) where
+    F: Fn(Drain) -> Run,
+    Run: Future<Output = Result<(), LoopError>> + Send + 'static,
+{
+    let labels = LoopLabels { r#loop: name.to_owned() };
+    let running = metrics.loop_running.get_or_create(&labels).clone();
+    let restarts = metrics.loop_restarts.get_or_create(&labels).clone();
+    let mut failures = 0;
+    loop {
+        let started = Instant::now();
+        running.set(1);
+        // A task of its own, so that a panic stays inside; aborted with us when the grace is over.
+        let outcome = AbortOnDropHandle::new(tokio::spawn(body(drain.clone()))).await;
+        running.set(0);
+        let cause = match outcome {
+            Ok(Ok(())) if drain.is_requested() => return,
+            Ok(Ok(())) => "ended by itself".to_owned(),
+            Ok(Err(error)) => base::error::chain(error.as_ref()),
+            Err(join) => format!("panicked: {}", panic_text(join)),
+        };
+        if drain.is_requested() {
+            tracing::error!(r#loop = name, cause, "loop failed while stopping");
+            return;
+        }
+        failures = if started.elapsed() > backoff.max { 1 } else { failures + 1 };
+        restarts.inc();
+        let wait = backoff.after(failures);
+        tracing::error!(r#loop = name, cause, failures, again_in_ms = millis(wait), "loop failed");
+        if !drain.sleep(wait).await {
+            return;
+        }
+    }
+}
+
+fn panic_text(error: tokio::task::JoinError) -> String {
+    match error.try_into_panic() {
+        Ok(panic) => crate::http::panic_text(panic.as_ref()),
+        Err(_) => "the task was cancelled".to_owned(),
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}

@@ -1,0 +1,244 @@
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::get;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::metrics::Metrics;
+
+const CONFIG: Config = Config {
+    start_timeout: Duration::from_secs(1),
+    drain_delay: Duration::ZERO,
+    grace: Duration::from_secs(10),
+    restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
+};
+
+type Started = Result<(), &'static str>;
+
+/// Runs a process with what `start` puts into it; returns the sender of its signals.
+fn run(
+    process: Process,
+    start: impl AsyncFnOnce(&mut Process) -> Started + 'static,
+) -> (UnboundedSender<&'static str>, JoinHandle<Exit<&'static str>>) {
+    let (sender, signals) = Signals::for_test();
+    let local = tokio::task::LocalSet::new();
+    let handle = local.spawn_local(process.run(signals, start));
+    tokio::task::spawn_local(local);
+    (sender, handle)
+}
+
+fn process() -> (Process, Metrics) {
+    let metrics = Metrics::new("0");
+    (Process::new(CONFIG, metrics.clone()), metrics)
+}
+
+async fn until_ready(readiness: &Readiness) {
+    while !readiness.report().is_ready() {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Runs a test that is not `Send` on one thread, with a clock that jumps over waiting.
+fn paused<F: Future<Output = ()> + 'static>(test: F) {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    tokio::task::LocalSet::new().block_on(&runtime, test);
+}
+
+#[test]
+fn parts_stop_in_the_reverse_order_of_the_stages() {
+    paused(async {
+        let (process, _) = process();
+        let readiness = process.readiness().clone();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let note = order.clone();
+        let (signal, exit) = run(process, async move |process| {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            process.serve(Stage::Listeners, "gateway", listener, Router::new());
+            let (in_loop, in_store) = (note.clone(), note.clone());
+            process.close_at_end("db", async move { in_store.lock().unwrap().push("store") });
+            process.supervise("relay", move |drain| {
+                let order = in_loop.clone();
+                async move {
+                    drain.requested().await;
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    order.lock().unwrap().push("loop");
+                    Ok(())
+                }
+            });
+            Ok(())
+        });
+        until_ready(&readiness).await;
+        signal.send("SIGTERM").unwrap();
+        assert!(matches!(exit.await.unwrap(), Exit::Clean));
+        assert_eq!(*order.lock().unwrap(), ["loop", "store"]);
+        assert_eq!(readiness.report().0["process"], PartState::NotReady("draining".to_owned()));
+    });
+}
+
+#[test]
+fn a_failing_start_stops_what_was_started_and_returns_the_cause() {
+    paused(async {
+        let (process, _) = process();
+        let (closed, was_closed) = oneshot::channel();
+        let (_signal, exit) = run(process, async move |process| {
+            process.close_at_end("db", async move { closed.send(()).unwrap() });
+            Err("the bus is missing")
+        });
+        assert!(matches!(exit.await.unwrap(), Exit::StartFailed("the bus is missing")));
+        assert_eq!(was_closed.await, Ok(()));
+    });
+}
+
+#[test]
+fn a_signal_ends_a_start_that_hangs() {
+    paused(async {
+        let (process, _) = process();
+        let (signal, exit) = run(process, async |_| std::future::pending().await);
+        signal.send("SIGINT").unwrap();
+        assert!(matches!(exit.await.unwrap(), Exit::Clean));
+    });
+}
+
+#[test]
+fn a_loop_that_fails_panics_or_ends_is_started_again_with_backoff() {
+    paused(async {
+        let (process, metrics) = process();
+        let readiness = process.readiness().clone();
+        let runs = Arc::new(AtomicU32::new(0));
+        let counted = runs.clone();
+        let (healthy, is_healthy) = oneshot::channel();
+        let healthy = Arc::new(Mutex::new(Some(healthy)));
+        let started = tokio::time::Instant::now();
+        let (signal, exit) = run(process, async move |process| {
+            process.supervise("relay", move |drain| {
+                let (run, healthy) = (counted.fetch_add(1, Ordering::SeqCst), healthy.clone());
+                async move {
+                    match run {
+                        0 => Err("the broker is away".into()),
+                        1 => panic!("a bug"),
+                        2 => Ok(()),
+                        _ => {
+                            healthy.lock().unwrap().take().unwrap().send(()).unwrap();
+                            drain.requested().await;
+                            Ok(())
+                        }
+                    }
+                }
+            });
+            Ok(())
+        });
+        is_healthy.await.unwrap();
+        // 100, 200 and 400 ms, of each at least half.
+        assert!(started.elapsed() >= Duration::from_millis(350), "{:?}", started.elapsed());
+        until_ready(&readiness).await;
+        let text = metrics.encode();
+        assert!(text.contains("playhouse_loop_restarts_total{loop=\"relay\"} 3"), "{text}");
+        assert!(text.contains("playhouse_loop_running{loop=\"relay\"} 1"), "{text}");
+        signal.send("SIGTERM").unwrap();
+        assert!(matches!(exit.await.unwrap(), Exit::Clean));
+        assert!(metrics.encode().contains("playhouse_loop_running{loop=\"relay\"} 0"));
+    });
+}
+
+#[test]
+fn what_does_not_finish_within_the_grace_is_cut_off_and_named() {
+    paused(async {
+        let (process, _) = process();
+        let readiness = process.readiness().clone();
+        let (closed, was_closed) = oneshot::channel();
+        let (signal, exit) = run(process, async move |process| {
+            process.close_at_end("db", async move { closed.send(()).unwrap() });
+            process.supervise("stuck", |_| std::future::pending());
+            Ok(())
+        });
+        until_ready(&readiness).await;
+        let started = tokio::time::Instant::now();
+        signal.send("SIGTERM").unwrap();
+        let Exit::Forced(forced) = exit.await.unwrap() else { panic!("expected to be forced") };
+        assert!(forced.to_string().contains("stuck"), "{forced}");
+        assert!(started.elapsed() <= CONFIG.grace, "{:?}", started.elapsed());
+        assert!(was_closed.await.is_ok(), "the stores have time to close all the same");
+    });
+}
+
+#[test]
+fn a_second_signal_stops_at_once() {
+    paused(async {
+        let (process, _) = process();
+        let readiness = process.readiness().clone();
+        let (signal, exit) = run(process, async |process| {
+            process.supervise("stuck", |_| std::future::pending());
+            Ok(())
+        });
+        until_ready(&readiness).await;
+        let started = tokio::time::Instant::now();
+        signal.send("SIGINT").unwrap();
+        signal.send("SIGINT").unwrap();
+        assert!(matches!(exit.await.unwrap(), Exit::Forced(Forced::SecondSignal)));
+        assert!(started.elapsed() < Duration::from_secs(1));
+    });
+}
+
+#[test]
+fn a_part_that_ends_by_itself_stops_the_process() {
+    paused(async {
+        let (process, _) = process();
+        let (_signal, exit) = run(process, async |process| {
+            process.start(Stage::Listeners, "gateway", |_| async { panic!("accept failed") });
+            Ok(())
+        });
+        assert!(matches!(exit.await.unwrap(), Exit::PartEnded("gateway")));
+    });
+}
+
+#[tokio::test]
+async fn draining_finishes_open_requests_and_accepts_no_more() {
+    let local = tokio::task::LocalSet::new();
+    local
+        .run_until(async {
+            let (process, _) = process();
+            let readiness = process.readiness().clone();
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (release, released) = oneshot::channel::<()>();
+            let released = Arc::new(Mutex::new(Some(released)));
+            let (entered, has_entered) = oneshot::channel::<()>();
+            let entered = Arc::new(Mutex::new(Some(entered)));
+            let router = Router::new().route(
+                "/slow",
+                get(move || {
+                    let released = released.lock().unwrap().take().unwrap();
+                    entered.lock().unwrap().take().unwrap().send(()).unwrap();
+                    async move {
+                        released.await.unwrap();
+                        "done"
+                    }
+                }),
+            );
+            let (signal, exit) = run(process, async move |process| {
+                process.serve(Stage::Listeners, "gateway", listener, router);
+                Ok(())
+            });
+            until_ready(&readiness).await;
+            let request = tokio::spawn(reqwest::get(format!("http://{address}/slow")));
+            has_entered.await.unwrap();
+            signal.send("SIGTERM").unwrap();
+            // Nothing is accepted any more, the open request still waits.
+            while TcpStream::connect(address).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+            assert!(!request.is_finished());
+            release.send(()).unwrap();
+            let response = request.await.unwrap().unwrap();
+            assert_eq!(response.text().await.unwrap(), "done");
+            assert!(matches!(exit.await.unwrap(), Exit::Clean));
+        })
+        .await;
+}

@@ -1,0 +1,166 @@
+//! Logs, traces and metrics that leave the process.
+
+mod openmetrics;
+mod otlp;
+mod trace;
+
+use std::io::IsTerminal;
+use std::str::FromStr;
+use std::time::Duration;
+
+use base::id::ProcessId;
+use config::{Choice, Reader, Rejected, Secret, Section, Setting, Value};
+use opentelemetry_otlp::ExporterBuildError;
+use opentelemetry_sdk::trace::SdkTracerProvider;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{Layer, fmt};
+use url::Url;
+
+pub use otlp::MetricsPush;
+pub use trace::TraceContext;
+
+/// Libraries whose own chatter is rarely wanted, and whose spans would be exported by exporting them.
+const QUIET: [&str; 8] =
+    ["async_nats", "h2", "hyper", "hyper_util", "opentelemetry", "reqwest", "sqlx", "tower"];
+
+/// Settings of the telemetry.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub log: LogFilter,
+    pub log_format: LogFormat,
+    pub service_name: String,
+    pub otlp: Option<OtlpConfig>,
+}
+
+/// Where to send traces and metrics.
+#[derive(Clone, Debug)]
+pub struct OtlpConfig {
+    pub endpoint: Url,
+    pub headers: Vec<Secret>,
+    pub interval: Duration,
+    pub sample: f64,
+}
+
+/// What is logged: a level, or `target=level` pairs.
+#[derive(Clone, Debug)]
+pub struct LogFilter(String, Targets);
+
+/// How a log line looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people on a terminal, JSON otherwise.
+    Auto,
+    Human,
+    Json,
+}
+
+impl Choice for LogFormat {
+    const WORDS: &'static [(&'static str, Self)] =
+        &[("auto", Self::Auto), ("human", Self::Human), ("json", Self::Json)];
+}
+
+impl Setting for LogFilter {
+    fn expected() -> String {
+        "a level (error, warn, info, debug, trace), or pairs such as \"info,db=debug\"".to_owned()
+    }
+
+    fn parse(value: &Value) -> Result<Self, Rejected> {
+        let text = String::parse(value)?;
+        let targets = Targets::from_str(&text).map_err(|error| Rejected::because(error.to_string()))?;
+        Ok(Self(text, targets))
+    }
+
+    fn show(&self) -> String {
+        format!("{:?}", self.0)
+    }
+}
+
+impl Section for Config {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let endpoint: Option<Url> = reader.optional("otlp_endpoint");
+        let headers: Option<Vec<Secret>> = reader.optional("otlp_headers");
+        let headers = headers.unwrap_or_default();
+        let well_formed = headers.iter().all(|header| otlp::header(header).is_some());
+        reader.check(&["otlp_headers"], well_formed, || {
+            "each header must be of the form \"name=value\"".to_owned()
+        });
+        let interval = reader.get_within("otlp_interval", Duration::from_secs(1)..=Duration::from_secs(3600));
+        let sample = reader.get_within("trace_sample", 0.0..=1.0);
+        Self {
+            log: reader.get("log"),
+            log_format: reader.get("log_format"),
+            service_name: reader.get("service_name"),
+            otlp: endpoint.map(|endpoint| OtlpConfig { endpoint, headers, interval, sample }),
+        }
+    }
+}
+
+/// Telemetry that is switched on. Ends with [`stop`](Self::stop).
+#[derive(Debug)]
+pub struct Telemetry {
+    traces: Option<SdkTracerProvider>,
+}
+
+impl Telemetry {
+    /// Switches on logs to stderr and, where configured, traces by OTLP. To be called once, outside of any async runtime:
+    /// the trace exporter has threads of its own.
+    pub fn start(
+        config: &Config,
+        process: ProcessId,
+        version: &'static str,
+    ) -> Result<Self, ExporterBuildError> {
+        let traces = config
+            .otlp
+            .as_ref()
+            .map(|otlp| otlp::tracer_provider(otlp, &config.service_name, process, version));
+        let traces = traces.transpose()?;
+        let trace_layer = traces.as_ref().map(|provider| {
+            use opentelemetry::trace::TracerProvider as _;
+            tracing_opentelemetry::layer().with_tracer(provider.tracer("playhouse"))
+        });
+        let wanted = config.log.1.clone();
+        tracing_subscriber::registry()
+            .with(trace_layer.with_filter(LevelFilter::INFO))
+            .with(log_layer(config.log_format).with_filter(wanted.clone()))
+            .with(quiet(&wanted))
+            .init();
+        Ok(Self { traces })
+    }
+
+    /// Sends what is left. Blocks until it is sent or the exporter gives up.
+    pub fn stop(self) {
+        if let Some(traces) = self.traces
+            && let Err(error) = traces.shutdown()
+        {
+            tracing::warn!(%error, "some traces were not sent");
+        }
+    }
+}
+
+/// Silences the libraries that were not asked for by name.
+fn quiet(wanted: &Targets) -> Targets {
+    let named = |library: &&str| wanted.iter().any(|(target, _)| target.starts_with(*library));
+    let silenced =
+        QUIET.into_iter().filter(|library| !named(library)).map(|library| (library, LevelFilter::WARN));
+    Targets::new().with_default(LevelFilter::TRACE).with_targets(silenced)
+}
+
+fn log_layer<S>(format: LogFormat) -> Box<dyn Layer<S> + Send + Sync>
+where
+    S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
+{
+    let terminal = std::io::stderr().is_terminal();
+    let layer = fmt::layer().with_writer(std::io::stderr);
+    let human = match format {
+        LogFormat::Auto => terminal,
+        LogFormat::Human => true,
+        LogFormat::Json => false,
+    };
+    if human {
+        layer.with_ansi(terminal).with_target(false).boxed()
+    } else {
+        layer.json().flatten_event(true).with_current_span(true).with_span_list(false).boxed()
+    }
+}

@@ -1,0 +1,68 @@
+//! Real servers, faults and deadlines for tests and benchmarks.
+//!
+//! | what | where |
+//! |---|---|
+//! | MariaDB, MySQL, Redis, NATS with JetStream, started in a fraction of a second | [`SqlServer`], [`Redis`], [`Nats`] |
+//! | a room of one's own on a shared server | [`Database`], [`Keyspace`], [`Streams`] |
+//! | a server that is stopped, killed, paused, started again | the methods of [`Server`] |
+//! | a network that is slow, thin, dead or silent | [`Proxy`] |
+//! | a real program with its output, signals and exit status | [`Program`] |
+//! | waiting without guessing how long | [`eventually`] |
+//! | what to do if a server is not installed | [`need!`] |
+//! | the report of a benchmark | [`bench::Report`] |
+//!
+//! ```no_run
+//! # async fn test() {
+//! let sql = testkit::need!(testkit::SqlServer::shared().await);
+//! let database = sql.database().await;
+//! // … connect to database.url()
+//! # }
+//! ```
+//!
+//! # Invariants
+//! - Nothing outlives the test process, however it ends: no server, no program, no folder. A
+//!   [guard](guard_pid) is told about each of them before it exists. Rooms on *external* servers are
+//!   the exception: they are cleaned up on drop, so a kill leaves them behind.
+//! - Nothing depends on the thread or the runtime that happened to start a server: each test has its own
+//!   runtime, and the shared servers live as long as the process.
+//! - A shared server cannot be broken: faults take `&mut self`, and the shared ones are `&'static`.
+//! - A server that answers is the one that was started, not a stranger at the same port.
+//! - A server that is started again has its old port and its old data.
+//!
+//! # Environment
+//! - `MYSQL_DSN`, `REDIS_URL`, `NATS_URL`: servers that already run, to be used as the shared ones.
+//! - `TESTKIT_MYSQLD`: a MySQL server program that is not on the PATH.
+//! - `CI`: a missing server fails the test instead of skipping it.
+//!
+//! The kit needs Linux: it leans on process groups, `waitid` and, where it exists, `/dev/shm`.
+
+pub mod bench;
+mod error;
+mod eventually;
+mod external;
+mod folder;
+mod guard;
+mod installed;
+mod nats_server;
+mod need;
+mod port;
+mod process;
+mod program;
+mod proxy;
+mod redis_server;
+mod server;
+mod sql_server;
+mod unique;
+
+pub use error::Error;
+pub use eventually::{Observation, eventually};
+pub use folder::{Folder, target};
+pub use guard::pid as guard_pid;
+pub use nats_server::{Nats, NatsBuilder, NatsKind, Streams};
+#[doc(hidden)]
+pub use need::or_skip;
+pub use program::{Line, Program, Running, Stream};
+pub use proxy::{Bytes, Proxy};
+pub use redis_server::{Keyspace, Redis, RedisBuilder, RedisKind};
+pub use server::Server;
+pub use sql_server::{Database, Flavour, SqlBuilder, SqlKind, SqlServer};

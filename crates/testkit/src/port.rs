@@ -1,0 +1,61 @@
+//! Free ports on the loopback interface.
+
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, TcpListener};
+use std::ops::Range;
+
+const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
+/// Where no service is usually found, and enough numbers that two processes seldom pick the same.
+const LOWEST: u16 = 15_000;
+const ENOUGH: u16 = 2_000;
+
+/// A port that was free a moment ago.
+///
+/// Not one that the kernel hands out by itself: those are the source ports of outgoing connections.
+/// While a server is down for a restart, one of them could take its port; a client that tries the
+/// port again and again can even end up connected to itself.
+pub(crate) fn free_port() -> io::Result<u16> {
+    let handed_out = fs::read_to_string(RANGE_FILE).ok().and_then(|text| parse(&text));
+    if let Some(range) = handed_out.and_then(outside) {
+        for _ in 0..100 {
+            let port = fastrand::u16(range.clone());
+            if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+                return Ok(port);
+            }
+        }
+    }
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn parse(text: &str) -> Option<Range<u16>> {
+    let mut numbers = text.split_whitespace().map(str::parse);
+    Some(numbers.next()?.ok()?..numbers.next()?.ok()?)
+}
+
+/// The larger of the two pieces that the kernel leaves, if it is large enough.
+fn outside(handed_out: Range<u16>) -> Option<Range<u16>> {
+    let below = LOWEST..handed_out.start.max(LOWEST);
+    let above = handed_out.end.saturating_add(1).max(LOWEST)..u16::MAX;
+    let larger = if below.len() >= above.len() { below } else { above };
+    (larger.len() >= usize::from(ENOUGH)).then_some(larger)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_outside_what_the_kernel_hands_out() {
+        assert_eq!(outside(parse("32768\t60999\n").unwrap()), Some(15_000..32_768));
+        assert_eq!(outside(10_000..30_000), Some(30_001..65_535));
+        assert_eq!(outside(1_024..65_535), None);
+        assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn a_free_port_can_be_bound() {
+        let port = free_port().unwrap();
+        assert!(TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok());
+    }
+}

@@ -1,0 +1,80 @@
+//! The servers that the tests talk to.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+
+use crate::shell::{find_program, step};
+
+/// A program that the tests start, and the Debian package that has it.
+const SERVERS: [(&str, &str); 3] =
+    [("mariadbd", "mariadb-server"), ("redis-server", "redis-server"), ("nats-server", "nats-server")];
+
+/// Asked by packages whether they may start their service.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
+/// Installs what is missing where that is possible, else says what to install.
+pub(crate) fn run() -> Result<()> {
+    let missing: Vec<&str> = SERVERS
+        .iter()
+        .filter(|(program, _)| find_program(program).is_none())
+        .map(|(_, package)| *package)
+        .collect();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let missing = missing.join(" ");
+    if find_program("apt-get").is_none() || !is_root() {
+        eprintln!(
+            "== missing: {missing}\n   Tests that need them are skipped, loudly; in CI they fail.\n   On Debian, as root: \
+             apt-get install --no-install-recommends {missing}"
+        );
+        return Ok(());
+    }
+    let _no_services = NoServices::begin()?;
+    step("apt-get update", &mut apt(&["update"]))?;
+    let mut install = vec!["install", "--yes", "--no-install-recommends"];
+    install.extend(missing.split(' '));
+    step("install", &mut apt(&install))
+}
+
+fn apt(args: &[&str]) -> Command {
+    let mut command = Command::new("apt-get");
+    command.arg("-qq").args(args).env("DEBIAN_FRONTEND", "noninteractive");
+    command
+}
+
+fn is_root() -> bool {
+    let id = Command::new("id").arg("-u").output();
+    id.is_ok_and(|output| output.stdout.trim_ascii() == b"0")
+}
+
+/// Keeps packages from starting their services while it lives.
+struct NoServices {
+    ours: bool,
+}
+
+impl NoServices {
+    fn begin() -> Result<Self> {
+        let policy = Path::new(POLICY);
+        if policy.exists() {
+            // Somebody has decided already, as in most containers.
+            return Ok(Self { ours: false });
+        }
+        fs::write(policy, "#!/bin/sh\nexit 101\n").context(POLICY)?;
+        let guard = Self { ours: true };
+        fs::set_permissions(policy, fs::Permissions::from_mode(0o755)).context(POLICY)?;
+        Ok(guard)
+    }
+}
+
+impl Drop for NoServices {
+    fn drop(&mut self) {
+        if self.ours {
+            let _ = fs::remove_file(POLICY);
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The commands that people and CI run on this repository.
+
+mod bench;
+mod install;
+mod shell;
+mod test;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+/// What people and CI run on this repository
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install what the tests need, then format, lint, document and test everything
+    Test {
+        /// Do not install anything
+        #[arg(long)]
+        no_install: bool,
+    },
+    /// Run a benchmark; without a name, list them
+    Bench {
+        name: Option<String>,
+        /// Passed on to the benchmark
+        #[arg(last = true)]
+        args: Vec<String>,
+    },
+}
+
+fn main() -> ExitCode {
+    let done = match Cli::parse().command {
+        Command::Test { no_install } => test::run(!no_install),
+        Command::Bench { name, args } => bench::run(name.as_deref(), &args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Holds the picture that ARCHITECTURE.md draws.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+
+/// Which of our crates each of our crates may use, in the product.
+const EDGES: &[(&str, &[&str])] = &[
+    ("base", &[]),
+    ("bus", &["base", "config"]),
+    ("config", &[]),
+    ("db", &["base", "config"]),
+    ("hot", &["base", "config"]),
+    ("playhouse", &["base", "bus", "config", "db", "hot", "runtime"]),
+    ("runtime", &["base", "config"]),
+    ("testkit", &[]),
+    ("xtask", &[]),
+];
+
+/// A second crypto provider, the C library we do not want to link, code with open advisories.
+const REFUSED: &[&str] = &["native-tls", "openssl-sys", "ring", "rsa"];
+
+const LICENCES: &[&str] = &[
+    "0BSD",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "BSL-1.0",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "ISC",
+    "MIT",
+    "OpenSSL",
+    "Unicode-3.0",
+    "Unlicense",
+    "Zlib",
+];
+
+fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+fn metadata(args: &[&str]) -> Value {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version=1", "--locked"])
+        .args(args)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+fn items(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+#[test]
+fn dependencies_between_our_crates_point_one_way() {
+    let metadata = metadata(&["--no-deps"]);
+    let names: BTreeSet<&str> = items(&metadata["packages"]).map(|package| text(&package["name"])).collect();
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for package in items(&metadata["packages"]) {
+        let edges = found.entry(text(&package["name"])).or_default();
+        for dependency in items(&package["dependencies"]) {
+            let name = text(&dependency["name"]);
+            if names.contains(name) && text(&dependency["kind"]) != "dev" {
+                edges.insert(name);
+            }
+        }
+    }
+    let drawn: BTreeMap<&str, BTreeSet<&str>> =
+        EDGES.iter().map(|(name, edges)| (*name, edges.iter().copied().collect())).collect();
+    assert_eq!(found, drawn, "draw the new picture here and in ARCHITECTURE.md, or undo the edge");
+}
+
+#[test]
+fn every_crate_is_on_the_map_and_obeys_the_lints_of_the_workspace() {
+    let map = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    for (name, _) in EDGES {
+        assert!(map.contains(&format!("| `{name}` |")), "{name} is not on the code map of ARCHITECTURE.md");
+        let manifest = std::fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name} does not obey the workspace's lints");
+    }
+}
+
+#[test]
+fn refused_dependencies_are_not_linked() {
+    let tree = Command::new(env!("CARGO"))
+        .args(["tree", "--workspace", "--locked", "--prefix=none", "--format={p}"])
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let linked: BTreeSet<String> = String::from_utf8(tree.stdout)
+        .unwrap()
+        .lines()
+        .filter_map(|line| line.split(' ').next().map(ToOwned::to_owned))
+        .collect();
+    assert!(linked.contains("aws-lc-rs"), "the list of linked crates was not understood");
+    let refused: Vec<&&str> = REFUSED.iter().filter(|name| linked.contains(**name)).collect();
+    assert!(refused.is_empty(), "{refused:?}: see `cargo tree -i NAME`");
+}
+
+#[test]
+fn licences_of_dependencies_are_ones_we_accept() {
+    let accepted = |licence: &str| LICENCES.contains(&licence.trim_matches(['(', ')', ' ']));
+    let metadata = metadata(&[]);
+    for package in items(&metadata["packages"]) {
+        let licence = text(&package["license"]).replace('/', " OR ");
+        let sound = licence.split(" OR ").any(|alternative| alternative.split(" AND ").all(accepted));
+        assert!(sound, "{} has the licence {licence:?}", package["name"]);
+    }
+}
