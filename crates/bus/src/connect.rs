@@ -2,9 +2,13 @@
 
 use std::time::Duration;
 
-use async_nats::jetstream::context::AccountErrorKind;
-use async_nats::{Client, ConnectOptions, jetstream};
+use async_nats::client::RequestErrorKind;
+use async_nats::{Client, ConnectOptions};
 use base::Backoff;
+use bytes::Bytes;
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+use url::Url;
 
 use crate::{Config, Error};
 
@@ -22,7 +26,6 @@ pub enum Bus {
 #[derive(Clone, Debug)]
 pub struct Nats {
     pub(crate) client: Client,
-    pub(crate) jetstream: jetstream::Context,
     timeout: Duration,
 }
 
@@ -35,28 +38,21 @@ impl Bus {
             .connection_timeout(config.timeout)
             .request_timeout(Some(config.timeout))
             .reconnect_delay_callback(|attempts| RECONNECT.after(attempts.try_into().unwrap_or(u32::MAX)));
+        options = with_credentials(options, url);
         if let Some(path) = &config.credentials {
             options = options.credentials_file(path).await.map_err(Error::Credentials)?;
         }
         let client = options.connect(url.as_str()).await?;
-        let jetstream = jetstream::ContextBuilder::new().timeout(config.timeout).build(client.clone());
-        let bus = Self::Nats(Box::new(Nats { client, jetstream, timeout: config.timeout }));
+        let bus = Self::Nats(Box::new(Nats { client, timeout: config.timeout }));
         bus.ping().await?;
         Ok(bus)
     }
 
     /// Whether the bus answers, JetStream included.
     pub async fn ping(&self) -> Result<(), Error> {
-        let Self::Nats(nats) = self else { return Ok(()) };
-        // While the connection is away a request would wait to be sent rather than fail.
-        let asked = tokio::time::timeout(nats.timeout, nats.jetstream.query_account());
-        match asked.await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => match error.kind() {
-                AccountErrorKind::JetStreamUnavailable => Err(Error::NoJetStream),
-                _ => Err(Error::Unreachable(error.into())),
-            },
-            Err(elapsed) => Err(Error::Unreachable(elapsed.into())),
+        match self {
+            Self::Memory => Ok(()),
+            Self::Nats(nats) => nats.ping().await,
         }
     }
 
@@ -66,5 +62,36 @@ impl Bus {
             // There is nobody left to tell.
             let _ = tokio::time::timeout(nats.timeout, nats.client.drain()).await;
         }
+    }
+}
+
+/// The client does not look for credentials in the address. A user without a password is a token.
+fn with_credentials(options: ConnectOptions, url: &Url) -> ConnectOptions {
+    let decode = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+    match (url.username(), url.password()) {
+        ("", _) => options,
+        (user, Some(password)) => options.user_and_password(decode(user), decode(password)),
+        (token, None) => options.token(decode(token)),
+    }
+}
+
+impl Nats {
+    /// Asks JetStream about our account, in the form that every version of the server understands.
+    async fn ping(&self) -> Result<(), Error> {
+        const ACCOUNT_INFO: &str = "$JS.API.INFO";
+        // While the connection is away a request would wait to be sent rather than fail.
+        let asked = tokio::time::timeout(self.timeout, self.client.request(ACCOUNT_INFO, Bytes::new()));
+        let answer = match asked.await {
+            Ok(Ok(message)) => message,
+            Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
+                return Err(Error::NoJetStream);
+            }
+            Ok(Err(error)) => return Err(Error::Unreachable(error.into())),
+            Err(elapsed) => return Err(Error::Unreachable(elapsed.into())),
+        };
+        // An error instead of the information means that the account may not use it.
+        let refused =
+            serde_json::from_slice(&answer.payload).is_ok_and(|answer: Value| answer.get("error").is_some());
+        if refused { Err(Error::NoJetStream) } else { Ok(()) }
     }
 }

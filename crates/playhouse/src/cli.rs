@@ -32,9 +32,9 @@ pub enum Command {
 /// Pending migrations are run by themselves.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  playhouse dev                               data in ./playhouse-data
-  playhouse dev --ephemeral                   data in a temporary folder, removed at the end
-  playhouse dev --gateway-port 0 --internal-port 0 --admin-port 0 --open-match-port 0 --print-addresses")]
+  playhouse dev                        data in ./playhouse-data
+  playhouse dev --ephemeral            data in a temporary folder, removed at the end
+  playhouse dev --gateway-port 9080    another port, should 8080 be taken")]
 pub struct Dev {
     /// The folder that keeps the data
     #[arg(long, value_name = "DIR", default_value = "playhouse-data", conflicts_with = "ephemeral")]

@@ -254,7 +254,8 @@ mod tests {
 
     #[tokio::test]
     async fn a_taken_port_is_noticed() {
-        assert_notices_taken_port(crate::need!(Nats::builder().kind())).await;
+        let kind = || Nats::builder().kind();
+        assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
     }
 
     #[test]

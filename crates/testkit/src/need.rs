@@ -23,7 +23,10 @@ macro_rules! need {
         $crate::need!($server, ())
     };
     ($server:expr, $skipped:expr) => {
-        match $crate::or_skip($server, module_path!()) {
+        match $crate::or_skip($server, {
+            fn here() {}
+            ::std::any::type_name_of_val(&here)
+        }) {
             Some(server) => server,
             None => return $skipped,
         }
@@ -32,9 +35,9 @@ macro_rules! need {
 
 /// What [`need!`](crate::need) does, up to the `return`.
 #[doc(hidden)]
-pub fn or_skip<T>(server: Result<T, Error>, module: &str) -> Option<T> {
+pub fn or_skip<T>(server: Result<T, Error>, here: &str) -> Option<T> {
     // Not a print macro: the test runner swallows those of a test that passes.
-    decide(server, in_ci(std::env::var("CI").ok().as_deref()), &test_name(module), &mut std::io::stderr())
+    decide(server, in_ci(std::env::var("CI").ok().as_deref()), &test_name(here), &mut std::io::stderr())
 }
 
 fn decide<T>(server: Result<T, Error>, in_ci: bool, test: &str, out: &mut dyn Write) -> Option<T> {
@@ -53,13 +56,18 @@ fn in_ci(variable: Option<&str>) -> bool {
     !matches!(variable, None | Some("" | "false"))
 }
 
-/// The test runner gives each test a thread with the test's name, except when there is but one thread.
-fn test_name(module: &str) -> String {
-    let test_crate = module.split("::").next().unwrap_or(module);
+/// The test runner names the thread of a test after the test, unless it uses a single one for all. Then
+/// the function must do: `here` is the path of something in it.
+fn test_name(here: &str) -> String {
+    let test_crate = here.split("::").next().unwrap_or(here);
     match std::thread::current().name() {
-        None | Some("main") => module.to_owned(),
+        None | Some("main") => function_around(here),
         Some(test) => format!("{test_crate}::{test}"),
     }
+}
+
+fn function_around(here: &str) -> String {
+    here.trim_end_matches("::here").replace("::{{closure}}", "")
 }
 
 #[cfg(test)]
@@ -112,9 +120,8 @@ mod tests {
 
     #[test]
     fn tests_are_called_by_their_name() {
-        let name = test_name("testkit::need::tests");
-        // With `--test-threads=1` the thread has no name of its own.
-        let expected = ["testkit::need::tests::tests_are_called_by_their_name", "testkit::need::tests"];
-        assert!(expected.contains(&name.as_str()), "{name}");
+        let own = "testkit::need::tests::tests_are_called_by_their_name";
+        assert_eq!(test_name(&format!("{own}::here")), own);
+        assert_eq!(function_around(&format!("{own}::{{{{closure}}}}::here")), own);
     }
 }

@@ -214,6 +214,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_taken_port_is_noticed() {
-        assert_notices_taken_port(crate::need!(Redis::builder().kind())).await;
+        let kind = || Redis::builder().kind();
+        assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
     }
 }

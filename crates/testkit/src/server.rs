@@ -260,6 +260,7 @@ impl Place {
     }
 }
 
+#[derive(Debug)]
 enum NoStart {
     PortTaken,
     Other(Error),
@@ -314,18 +315,20 @@ fn not_ours(name: &str) -> Error {
     Error::failed(name, "is an external server, which is not ours to stop")
 }
 
-/// Asserts that a server that finds its port taken is recognised, so that it gets another one.
+/// Asserts that a server that finds its port taken is recognised, so that it gets another one: taken by
+/// somebody who does not answer, and by one of its own kind, who does.
 #[cfg(test)]
-pub(crate) async fn assert_notices_taken_port<K: Kind>(kind: K) {
+pub(crate) async fn assert_notices_taken_port<K: Kind>(kind: K, another: K) {
     let mut place = Place::new(&kind).unwrap();
     kind.prepare(&place).unwrap();
     place.choose_ports().unwrap();
-    let _somebody_else = std::net::TcpListener::bind(place.addr()).unwrap();
-    match run(&kind, &place).await {
-        Err(NoStart::PortTaken) => {}
-        Err(NoStart::Other(error)) => panic!("{error}"),
-        Ok(_) => panic!("it started at a port that is taken"),
-    }
+    let silent = std::net::TcpListener::bind(place.addr()).unwrap();
+    assert!(matches!(run(&kind, &place).await, Err(NoStart::PortTaken)));
+    drop(silent);
+
+    let another = Server::start(another).await.unwrap();
+    place.port = another.addr().port();
+    assert!(matches!(run(&kind, &place).await, Err(NoStart::PortTaken)));
 }
 
 #[cfg(test)]

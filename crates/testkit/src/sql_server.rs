@@ -243,14 +243,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_taken_port_is_noticed_by_mariadb() {
-        assert_notices_taken_port(crate::need!(SqlServer::builder(Flavour::Mariadb).kind())).await;
+        let kind = || SqlServer::builder(Flavour::Mariadb).kind();
+        assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
     }
 
     #[tokio::test]
     async fn a_taken_port_is_noticed_by_mysql() {
         // A bonus, as in `all_shared`: it is missing in most places.
-        if let Ok(kind) = SqlServer::builder(Flavour::Mysql).kind() {
-            assert_notices_taken_port(kind).await;
+        let kind = || SqlServer::builder(Flavour::Mysql).kind();
+        if let (Ok(one), Ok(another)) = (kind(), kind()) {
+            assert_notices_taken_port(one, another).await;
         }
     }
 }

@@ -61,7 +61,7 @@ async fn external_servers_are_used_and_left_clean() {
     in_redis.set::<_, _, ()>(kept.1.key("k"), "v").await.unwrap();
 
     for dsn in [sql.url(), format!("root@tcp({})/mysql?parseTime=true", sql.addr())] {
-        let guest = again("guest")
+        let guest = again!("guest")
             .env("MYSQL_DSN", dsn)
             .env("REDIS_URL", redis.url())
             .env("NATS_URL", nats.addr().to_string())
@@ -88,7 +88,7 @@ async fn an_external_server_that_is_not_there_is_an_error_and_not_a_skip() {
         return;
     }
     let nobody = "127.0.0.1:1";
-    let guest = again("guest")
+    let guest = again!("guest")
         .env("MYSQL_DSN", format!("u:secret@tcp({nobody})/"))
         .env("REDIS_URL", format!("redis://:secret@{nobody}"))
         .env("NATS_URL", format!("nats://u:secret@{nobody}"))

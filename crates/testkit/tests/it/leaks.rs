@@ -88,7 +88,7 @@ async fn a_killed_test_process_leaves_nothing_behind() {
     need!(Redis::shared().await);
     need!(Nats::shared().await);
 
-    let victim = again("victim").start().unwrap();
+    let victim = again!("victim").start().unwrap();
     victim.wait_for_line("everything runs", DEADLINE).await;
     let lines: Vec<String> = victim.lines().into_iter().map(|line| line.text).collect();
     let (pids, folders) = (said(&lines, "pid "), said(&lines, "folder "));
@@ -122,7 +122,7 @@ async fn there_is_no_bad_moment_for_a_kill() {
     need!(Redis::shared().await);
     need!(Nats::shared().await);
     for step in 0..16 {
-        let victim = again("victim").start().unwrap();
+        let victim = again!("victim").start().unwrap();
         // The moments are chosen, not awaited, and spread over what a start takes on a quick machine.
         let moment = Duration::from_millis(60 * step + fastrand::u64(0..60));
         tokio::time::sleep(moment).await;
@@ -141,7 +141,7 @@ async fn a_test_process_that_ends_leaves_nothing_behind() {
         return;
     }
     need!(Redis::shared().await);
-    let process = again("well-behaved").start().unwrap();
+    let process = again!("well-behaved").start().unwrap();
     assert!(process.wait(DEADLINE).await.success());
     let lines: Vec<String> = process.lines().into_iter().map(|line| line.text).collect();
     let pids = said(&lines, "pid ");

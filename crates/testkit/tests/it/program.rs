@@ -9,6 +9,7 @@ use futures::FutureExt;
 use testkit::{Line, Program, Running, Stream, eventually};
 
 use crate::DEADLINE;
+use crate::roles::{again, role};
 
 fn shell(script: &str) -> Running {
     Program::new("/bin/sh").args(["-c", script]).start().unwrap()
@@ -101,10 +102,10 @@ async fn its_environment_is_ours_without_our_settings() {
     assert_eq!(status.text(Stream::Stdout), "path=set setting= own=1\nno input\n/\n");
 
     // A process with a setting of ours, to see that it is not handed on.
-    if crate::roles::role().is_some() {
+    if role().is_some() {
         return;
     }
-    let outer = crate::roles::again("with a setting").env("PLAYHOUSE_SETTING", "leaked").start().unwrap();
+    let outer = again!("with a setting").env("PLAYHOUSE_SETTING", "leaked").start().unwrap();
     let passed = outer.wait(DEADLINE).await.success();
     assert!(passed, "{}", outer.text(Stream::Stderr));
 }

@@ -14,14 +14,21 @@ pub(crate) fn role() -> Option<String> {
     env::var(VARIABLE).ok()
 }
 
-/// This test binary, to be started again in a role. It runs the calling test alone.
-pub(crate) fn again(role: &str) -> Program {
-    start(env::current_exe().unwrap(), role)
+/// This test binary, or a copy of it, to be started again in a role. It runs the calling test alone.
+macro_rules! again {
+    ($role:expr) => {
+        again!($role, ::std::env::current_exe().unwrap())
+    };
+    ($role:expr, $copy:expr) => {{
+        fn here() {}
+        $crate::roles::start($copy, ::std::any::type_name_of_val(&here), $role)
+    }};
 }
+pub(crate) use again;
 
-/// The same with a copy of the binary at another place.
-pub(crate) fn start(exe: PathBuf, role: &str) -> Program {
-    let thread = std::thread::current();
-    let test = thread.name().filter(|name| *name != "main").expect("a test thread, named after its test");
-    Program::new(exe).args(["--exact", test, "--nocapture"]).env(VARIABLE, role)
+/// What [`again!`] does with the path of something in the calling test.
+pub(crate) fn start(exe: PathBuf, here: &str, role: &str) -> Program {
+    let (_crate, path) = here.split_once("::").unwrap();
+    let test = path.trim_end_matches("::here").replace("::{{closure}}", "");
+    Program::new(exe).args(["--exact", &test, "--nocapture"]).env(VARIABLE, role)
 }

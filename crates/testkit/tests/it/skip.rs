@@ -5,18 +5,15 @@ use testkit::{Error, Stream, need};
 use crate::DEADLINE;
 use crate::roles::{again, role};
 
-fn in_the_role_of_a_test_without_its_server() {
-    let missing = Error::Missing { program: "no-server", remedy: "get one" };
-    need!(Err::<(), _>(missing));
-    unreachable!("the test was left");
-}
+const MISSING: Error = Error::Missing { program: "no-server", remedy: "get one" };
 
 #[tokio::test]
 async fn a_missing_server_is_skipped_in_the_open() {
     if role().is_some() {
-        return in_the_role_of_a_test_without_its_server();
+        need!(Err::<(), _>(MISSING));
+        unreachable!("the test was left");
     }
-    let test = again("skipped").env("CI", "").start().unwrap();
+    let test = again!("skipped").env("CI", "").start().unwrap();
     assert!(test.wait(DEADLINE).await.success());
     let expected = "SKIPPED it::skip::a_missing_server_is_skipped_in_the_open: \
                     no-server is not on the PATH; get one\n";
@@ -26,9 +23,10 @@ async fn a_missing_server_is_skipped_in_the_open() {
 #[tokio::test]
 async fn a_missing_server_fails_in_ci() {
     if role().is_some() {
-        return in_the_role_of_a_test_without_its_server();
+        need!(Err::<(), _>(MISSING));
+        unreachable!("the test was left");
     }
-    let test = again("failed").env("CI", "true").start().unwrap();
+    let test = again!("failed").env("CI", "true").start().unwrap();
     assert!(!test.wait(DEADLINE).await.success());
     let said = test.text(Stream::Stderr);
     assert!(said.contains("a_missing_server_fails_in_ci: no-server is not on the PATH; get one"), "{said}");

@@ -7,7 +7,7 @@ use futures::future::join_all;
 use testkit::{Folder, SqlServer, Stream, eventually, need};
 
 use crate::DEADLINE;
-use crate::roles::{role, start};
+use crate::roles::{again, role};
 
 /// A build folder without a template, which a copy of this test binary takes for its own.
 fn fresh_build_folder() -> (Folder, PathBuf) {
@@ -35,7 +35,7 @@ async fn ten_processes_make_one_template() {
     }
     need!(SqlServer::mariadb().await);
     let (folder, exe) = fresh_build_folder();
-    let processes: Vec<_> = (0..10).map(|_| start(exe.clone(), "one of ten").start().unwrap()).collect();
+    let processes: Vec<_> = (0..10).map(|_| again!("one of ten", exe.clone()).start().unwrap()).collect();
     let ends = join_all(processes.iter().map(|process| process.wait(DEADLINE * 3))).await;
     for (process, end) in processes.iter().zip(ends) {
         assert!(end.success(), "{}{}", process.text(Stream::Stdout), process.text(Stream::Stderr));
@@ -58,13 +58,13 @@ async fn a_killed_maker_leaves_no_half_template() {
     let home = folder.path().join("testkit");
     let has = |end: &str| names_in(&home).iter().any(|name| name.ends_with(end));
     for moment in [".lock", ".unfinished"] {
-        let maker = start(exe.clone(), "killed").start().unwrap();
+        let maker = again!("killed", exe.clone()).start().unwrap();
         eventually("the maker at work", DEADLINE, || async { has(moment) }).await;
         maker.kill();
         maker.wait(DEADLINE).await;
         // It may have been quicker than the kill. That is fine too.
     }
-    let maker = start(exe, "not killed").start().unwrap();
+    let maker = again!("not killed", exe).start().unwrap();
     let end = maker.wait(DEADLINE).await;
     assert!(end.success(), "{}{}", maker.text(Stream::Stdout), maker.text(Stream::Stderr));
     assert!(!has(".unfinished"), "{:?}", names_in(&home));

@@ -1,0 +1,88 @@
+//! The event bus on a real NATS.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+use std::time::Duration;
+
+use base::Clock;
+use base::error::Coded;
+use base::finding::Verdict;
+use bus::{Bus, BusUrl, Config, Error};
+use config::{Setting, Value};
+use testkit::{Nats, Proxy, eventually, need};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn config(url: &str) -> Config {
+    Config {
+        url: BusUrl::parse(&Value::Text(url.to_owned())).unwrap(),
+        timeout: Duration::from_millis(500),
+        credentials: None,
+        monitor_url: None,
+    }
+}
+
+async fn answers(bus: &Bus) -> Result<(), String> {
+    bus.ping().await.map_err(|error| base::error::chain(&error))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_bus_comes_back_by_itself_after_the_server_was_killed() {
+    let mut nats = need!(Nats::private().await);
+    let bus = Bus::open(&config(&nats.url())).await.unwrap();
+    nats.kill().await.unwrap();
+    let error = eventually("the loss is noticed", PATIENCE, async || bus.ping().await.err()).await;
+    assert!(matches!(error, Error::Unreachable(_)) && error.is_passing(), "{error:?}");
+    nats.start_again().await.unwrap();
+    let back = std::time::Instant::now();
+    eventually("the bus answers again", PATIENCE, || answers(&bus)).await;
+    // The client's own default would wait for up to 4 s.
+    assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+    bus.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_network_is_noticed_and_got_over() {
+    let nats = need!(Nats::private().await);
+    let proxy = Proxy::to(nats.addr()).await;
+    let bus = Bus::open(&config(&proxy.url(&nats.url()))).await.unwrap();
+    proxy.half_open().await;
+    let started = std::time::Instant::now();
+    let error = bus.ping().await.unwrap_err();
+    assert!(error.is_passing(), "{error:?}");
+    assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
+    proxy.pass().await;
+    eventually("the bus answers again", PATIENCE, || answers(&bus)).await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_told_from_an_absence() {
+    let nats = need!(Nats::builder().arg("--user").arg("game").arg("--pass").arg("r/ght").start().await);
+    let port = nats.addr().port();
+    let open =
+        async |user: &str, port: u16| Bus::open(&config(&format!("nats://{user}127.0.0.1:{port}"))).await;
+    open("game:r%2Fght@", port).await.unwrap();
+    for wrong in ["", "game:wrong@"] {
+        let error = open(wrong, port).await.unwrap_err();
+        assert!(matches!(error, Error::Refused(_)) && !error.is_passing(), "{error:?}");
+    }
+    assert!(open("", 1).await.unwrap_err().is_passing());
+}
+
+#[tokio::test]
+async fn the_doctor_finds_what_endangers_data() {
+    let nats = need!(Nats::shared().await);
+    let blind = bus::examine(&config(&nats.url()), &Clock::system()).await;
+    assert!(blind[0].what.contains("with JetStream"), "{blind:#?}");
+    assert!(blind[1].advice.as_ref().unwrap().contains("bus.monitor_url"), "{blind:#?}");
+
+    if let Some(monitor) = nats.monitor_url() {
+        let seeing = Config { monitor_url: Some(monitor.parse().unwrap()), ..config(&nats.url()) };
+        let findings = bus::examine(&seeing, &Clock::system()).await;
+        assert_eq!(findings[1].verdict, Verdict::Warning, "{findings:#?}");
+        assert!(findings[1].what.starts_with("acknowledges events"), "{findings:#?}");
+        assert!(findings[2].what.starts_with("clock differs"), "{findings:#?}");
+    }
+    let absent = bus::examine(&config("nats://127.0.0.1:1"), &Clock::system()).await;
+    assert_eq!(absent[0].verdict, Verdict::Failure, "{absent:#?}");
+}

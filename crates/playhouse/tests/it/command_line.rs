@@ -1,0 +1,34 @@
+use super::*;
+
+#[tokio::test]
+async fn help_is_worth_reading() {
+    for command in ["", "dev", "serve", "migrate", "config", "doctor", "completions"] {
+        let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
+        let (code, help, _) = run(playhouse(&args)).await;
+        assert_eq!(code, 0);
+        let name = if command.is_empty() { "help" } else { command };
+        insta::assert_snapshot!(format!("help_{name}"), help);
+    }
+}
+
+#[tokio::test]
+async fn the_version_is_told() {
+    let (code, version, _) = run(playhouse(&["--version"])).await;
+    assert_eq!((code, version.as_str()), (0, concat!("playhouse ", env!("CARGO_PKG_VERSION"), "\n")));
+}
+
+#[tokio::test]
+async fn completions_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let (code, script, _) = run(playhouse(&["completions", shell])).await;
+        assert_eq!(code, 0);
+        assert!(script.contains("print-addresses"), "{shell}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_command_line_is_usage() {
+    let (code, _, errors) = run(playhouse(&["serve", "--set", "nonsense"])).await;
+    assert_eq!(code, 2);
+    assert!(errors.contains("expected KEY=VALUE"), "{errors}");
+}

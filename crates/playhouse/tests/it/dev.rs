@@ -1,0 +1,112 @@
+use std::net::{SocketAddr, TcpListener};
+use std::time::Instant;
+
+use testkit::{Folder, Stream};
+
+use super::*;
+
+#[tokio::test]
+async fn every_listener_answers_within_a_second_and_a_signal_stops_it_cleanly() {
+    let folder = Folder::fresh().unwrap();
+    let data = folder.path().join("data");
+    for signal in [Running::sigint, Running::sigterm] {
+        let started = Instant::now();
+        let running = dev(&["--data", data.to_str().unwrap()]).start().unwrap();
+        let at = addresses(&running).await;
+        for listener in ["gateway", "internal", "open_match", "admin"] {
+            let (status, answer) = get(format!("http://{}/healthz", at[listener])).await;
+            assert_eq!((status, &answer["alive"]), (200, &Value::Bool(true)), "{listener}");
+        }
+        assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+        let (status, report) = get(format!("http://{}/readyz", at["admin"])).await;
+        assert_eq!((status, &report["ready"]), (200, &Value::Bool(true)));
+        signal(&running);
+        assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+    }
+}
+
+/// The deployment id is the first thing that is ever written.
+async fn deployment(running: &Running) -> String {
+    addresses(running).await;
+    let line = running.wait_for_line("database opened", PATIENCE).await;
+    let line: Value = serde_json::from_str(&line).unwrap();
+    line["deployment"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn the_data_is_kept_over_a_stop_and_over_a_kill() {
+    let folder = Folder::fresh().unwrap();
+    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let running = program.start().unwrap();
+    let first = deployment(&running).await;
+    running.sigint();
+    running.wait(PATIENCE).await;
+    let running = program.start().unwrap();
+    assert_eq!(deployment(&running).await, first);
+    running.kill();
+    running.wait(PATIENCE).await;
+    let running = program.start().unwrap();
+    assert_eq!(deployment(&running).await, first);
+}
+
+#[tokio::test]
+async fn an_ephemeral_one_leaves_nothing() {
+    let folder = Folder::fresh().unwrap();
+    let running = dev(&["--ephemeral"]).env("TMPDIR", folder.path()).start().unwrap();
+    addresses(&running).await;
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    running.sigint();
+    running.wait(PATIENCE).await;
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn two_processes_cannot_share_the_data() {
+    let folder = Folder::fresh().unwrap();
+    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let first = program.start().unwrap();
+    addresses(&first).await;
+    let (code, _, errors) = run(program).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains("in use by another process"), "{errors}");
+}
+
+#[tokio::test]
+async fn ports_that_are_taken_are_all_named() {
+    let taken: Vec<TcpListener> = (0..2).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<SocketAddr> = taken.iter().map(|listener| listener.local_addr().unwrap()).collect();
+    let program = playhouse(&["dev", "--ephemeral", "--internal-port", "0", "--open-match-port", "0"])
+        .args(["--gateway-port", &ports[0].port().to_string(), "--admin-port", &ports[1].port().to_string()]);
+    let (code, _, errors) = run(program).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains(&format!("listen.gateway = {}", ports[0])), "{errors}");
+    assert!(errors.contains(&format!("listen.admin = {}", ports[1])), "{errors}");
+}
+
+#[tokio::test]
+async fn the_banner_says_where_to_go() {
+    let running = playhouse(&["dev", "--ephemeral"]).args(ANY_PORT).start().unwrap();
+    running.wait_for_line("Ctrl-C stops it", PATIENCE).await;
+    let banner = running.text(Stream::Stdout);
+    let admin = banner.lines().find_map(|line| line.trim().strip_prefix("curl http://")).unwrap();
+    let address = admin.split('/').next().unwrap();
+    assert_eq!(get(format!("http://{address}/readyz")).await.0, 200, "{banner}");
+}
+
+#[tokio::test]
+async fn every_metric_is_documented() {
+    let documented = include_str!("../../../../docs/metrics.md");
+    // With a collector that is away, so that the metrics of the push are there too.
+    let running =
+        dev(&["--ephemeral", "--set", "telemetry.otlp_endpoint=http://127.0.0.1:1"]).start().unwrap();
+    let at = addresses(&running).await;
+    let (_, Value::String(text)) = get(format!("http://{}/metrics", at["admin"])).await else {
+        panic!("not a text")
+    };
+    let names: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    assert!(names.len() > 5, "{text}");
+    for name in names {
+        assert!(documented.contains(&format!("| `{name}` |")), "{name} is not in docs/metrics.md");
+    }
+}

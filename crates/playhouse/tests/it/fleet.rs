@@ -1,0 +1,187 @@
+use std::time::Instant;
+
+use futures::future::join_all;
+use testkit::{Database, Folder, Nats, Redis, SqlServer, eventually, need};
+
+use super::*;
+
+/// The servers of a fleet, for one test alone.
+struct Fleet {
+    sql: SqlServer,
+    redis: Redis,
+    nats: Nats,
+    database: Database,
+}
+
+impl Fleet {
+    async fn start() -> Result<Self, testkit::Error> {
+        let (sql, redis, nats) = tokio::try_join!(SqlServer::private(), Redis::private(), Nats::private())?;
+        let database = sql.database().await;
+        Ok(Self { sql, redis, nats, database })
+    }
+
+    fn run(&self, args: &[&str]) -> Program {
+        playhouse(args)
+            .env("PLAYHOUSE_DB_URL", self.database.url())
+            .env("PLAYHOUSE_HOT_URL", self.redis.url())
+            .env("PLAYHOUSE_BUS_URL", self.nats.url())
+            .env("PLAYHOUSE_LIFECYCLE_CHECK_INTERVAL", "100ms")
+    }
+
+    fn serve(&self, args: &[&str]) -> Program {
+        let any_port = ["gateway", "internal", "admin", "open_match"];
+        let any_port =
+            any_port.iter().flat_map(|name| ["--set".to_owned(), format!("listen.{name}=127.0.0.1:0")]);
+        self.run(&["serve", "--print-addresses"]).args(any_port).args(args.iter().copied())
+    }
+}
+
+/// Waits until the parts that are not ready are just these.
+async fn not_ready(admin: &str, parts: &[&str]) {
+    let url = format!("http://{admin}/readyz");
+    eventually(&format!("{parts:?} not ready, all else ready"), PATIENCE, async || {
+        let (status, report) = get(url.clone()).await;
+        let states = report["parts"].as_object().unwrap();
+        let found: Vec<&str> = states
+            .iter()
+            .filter(|(_, state)| state["ready"] != true)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let status_fits = status == if parts.is_empty() { 200 } else { 503 };
+        if found == parts && status_fits { Ok(()) } else { Err(report.to_string()) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fleet_migrates_starts_tells_what_is_away_and_gets_over_it() {
+    let mut fleet = need!(Fleet::start().await);
+
+    let (code, _, errors) = run(fleet.serve(&[])).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains("Run `playhouse migrate`, or set db.migrate = true"), "{errors}");
+
+    let migrations = join_all((0..5).map(|_| run(fleet.run(&["migrate"])))).await;
+    assert!(migrations.iter().all(|(code, _, _)| *code == 0), "{migrations:?}");
+    let applied =
+        migrations.iter().filter(|(_, out, _)| out.contains("applied  db/0001_deployment_settings")).count();
+    assert_eq!(applied, 1, "{migrations:?}");
+
+    let both = [fleet.serve(&["--roles", "gateway"]), fleet.serve(&["--roles", "matchmaking-frontend"])];
+    let both = both.map(|program| program.start().unwrap());
+    let gateway = addresses(&both[0]).await;
+    assert!(gateway.contains_key("gateway") && !gateway.contains_key("open_match"), "{gateway:?}");
+    let frontend = addresses(&both[1]).await;
+    assert!(frontend.contains_key("open_match") && !frontend.contains_key("gateway"), "{frontend:?}");
+
+    let admin = gateway["admin"].as_str();
+    not_ready(admin, &[]).await;
+    fleet.sql.kill().await.unwrap();
+    not_ready(admin, &["db"]).await;
+    fleet.redis.kill().await.unwrap();
+    not_ready(admin, &["db", "hot"]).await;
+    fleet.nats.kill().await.unwrap();
+    not_ready(admin, &["bus", "db", "hot"]).await;
+    fleet.sql.start_again().await.unwrap();
+    fleet.redis.start_again().await.unwrap();
+    fleet.nats.start_again().await.unwrap();
+    not_ready(admin, &[]).await;
+
+    for running in both {
+        running.sigterm();
+        assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_migration_killed_at_any_moment_is_taken_up_by_the_next() {
+    let sql = need!(SqlServer::shared().await);
+    for round in 0..12_u32 {
+        let database = sql.database().await;
+        let migrate = || playhouse(&["migrate"]).env("PLAYHOUSE_DB_URL", database.url());
+        let running = migrate().start().unwrap();
+        // Rounds reach further and further into the run.
+        tokio::time::sleep(Duration::from_millis(2 * u64::from(round))).await;
+        running.kill();
+        running.wait(PATIENCE).await;
+        let (code, _, errors) = run(migrate()).await;
+        assert_eq!(code, 0, "round {round}: {errors}");
+        let (code, status, _) = run(migrate().arg("--dry-run")).await;
+        assert_eq!((code, status.as_str()), (0, "applied  db/0001_deployment_settings\n"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_store_that_comes_late_is_waited_for_and_one_that_does_not_come_fails_the_start() {
+    let mut fleet = need!(Fleet::start().await);
+    fleet.redis.kill().await.unwrap();
+    let late = fleet.serve(&["--set", "db.migrate=true"]).start().unwrap();
+    late.wait_for_line("not reachable yet", PATIENCE).await;
+    fleet.redis.start_again().await.unwrap();
+    addresses(&late).await;
+    late.sigterm();
+    assert_eq!(late.wait(PATIENCE).await.code(), Some(0));
+
+    fleet.redis.kill().await.unwrap();
+    let (code, out, errors) = run(fleet.serve(&["--set", "lifecycle.start_timeout=1s"])).await;
+    assert_eq!((code, out.as_str()), (1, ""));
+    assert!(errors.contains("hot was not reachable within lifecycle.start_timeout (1s)"), "{errors}");
+    assert!(errors.contains("refused"), "the cause is told: {errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_fails_the_start_at_once() {
+    let fleet = need!(Fleet::start().await);
+    let wrong = fleet.database.url().replace("root", "nobody");
+    let started = Instant::now();
+    let (code, _, errors) = run(fleet.serve(&[]).env("PLAYHOUSE_DB_URL", wrong)).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains("check the user, the password and its rights in db.url"), "{errors}");
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_signal_stops_at_once() {
+    let fleet = need!(Fleet::start().await);
+    let running =
+        fleet.serve(&["--set", "db.migrate=true", "--set", "lifecycle.drain_delay=20s"]).start().unwrap();
+    let at = addresses(&running).await;
+    running.sigterm();
+    not_ready(&at["admin"], &["process"]).await;
+    let (status, _) = get(format!("http://{}/healthz", at["gateway"])).await;
+    assert_eq!(status, 200, "it goes on serving while load balancers take notice");
+    let second = Instant::now();
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(3));
+    assert!(second.elapsed() < Duration::from_secs(2), "{:?}", second.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_looks_at_every_store_and_says_what_to_do() {
+    let fleet = need!(Fleet::start().await);
+    let monitor = fleet.nats.monitor_url().unwrap();
+    let doctor = || fleet.run(&["doctor"]).env("PLAYHOUSE_BUS_MONITOR_URL", &monitor);
+    let (code, before, _) = run(doctor()).await;
+    assert_eq!(code, 1, "{before}");
+    for expected in [
+        "FAIL  migrations are pending",
+        "→ run `playhouse migrate`",
+        "ok    Redis",
+        "ok    NATS",
+        "clock differs",
+    ] {
+        assert!(before.contains(expected), "{expected}:\n{before}");
+    }
+    let (_, absent, _) = run(doctor().env("PLAYHOUSE_HOT_URL", "redis://127.0.0.1:1")).await;
+    assert!(absent.contains("FAIL  Redis cannot be reached"), "{absent}");
+
+    let folder = Folder::fresh().unwrap();
+    let data = format!("db.url=sqlite:{}", folder.path().join("x.db").display());
+    let (code, fresh, _) = run(playhouse(&["doctor", "--set", &data])).await;
+    assert_eq!(code, 1);
+    assert!(fresh.contains("does not exist yet"), "{fresh}");
+    assert_eq!(run(playhouse(&["migrate", "--set", &data])).await.0, 0);
+    let (code, sound, _) = run(playhouse(&["doctor", "--set", &data])).await;
+    assert_eq!(code, 0, "{sound}");
+    assert!(sound.contains("0 failed, 0 to mind"), "{sound}");
+}

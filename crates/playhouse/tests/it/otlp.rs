@@ -1,0 +1,142 @@
+use std::sync::{Arc, Mutex};
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::http::HeaderMap;
+use axum::routing::post;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::metrics::v1::{Metric, metric};
+use opentelemetry_proto::tonic::trace::v1::Span;
+use prost::Message;
+use testkit::eventually;
+
+use super::*;
+
+/// A collector that keeps what it gets.
+#[derive(Clone, Default)]
+struct Collector {
+    spans: Arc<Mutex<Vec<Span>>>,
+    metrics: Arc<Mutex<Vec<Metric>>>,
+    keys: Arc<Mutex<Vec<String>>>,
+}
+
+impl Collector {
+    async fn start() -> (Self, String) {
+        let collector = Self::default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (traces, metrics) = (collector.clone(), collector.clone());
+        let router = Router::new()
+            .route(
+                "/v1/traces",
+                post(async move |headers: HeaderMap, body: Bytes| traces.take_traces(&headers, body)),
+            )
+            .route(
+                "/v1/metrics",
+                post(async move |headers: HeaderMap, body: Bytes| metrics.take_metrics(&headers, body)),
+            );
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        (collector, format!("http://{address}"))
+    }
+
+    fn take_traces(&self, headers: &HeaderMap, body: Bytes) {
+        self.take_key(headers);
+        let request = ExportTraceServiceRequest::decode(body).unwrap();
+        let scopes = request.resource_spans.into_iter().flat_map(|resource| resource.scope_spans);
+        self.spans.lock().unwrap().extend(scopes.flat_map(|scope| scope.spans));
+    }
+
+    fn take_metrics(&self, headers: &HeaderMap, body: Bytes) {
+        self.take_key(headers);
+        let request = ExportMetricsServiceRequest::decode(body).unwrap();
+        let resource = request.resource_metrics[0].resource.as_ref().unwrap();
+        assert!(format!("{resource:?}").contains("game-backend"));
+        let scopes = request.resource_metrics.into_iter().flat_map(|resource| resource.scope_metrics);
+        *self.metrics.lock().unwrap() = scopes.flat_map(|scope| scope.metrics).collect();
+    }
+
+    fn take_key(&self, headers: &HeaderMap) {
+        let key = headers.get("x-key").map(|value| value.to_str().unwrap().to_owned());
+        self.keys.lock().unwrap().extend(key);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_and_metrics_reach_a_collector() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let (collector, endpoint) = Collector::start().await;
+    let running = dev(&[
+        "--ephemeral",
+        "--set",
+        "telemetry.otlp_interval=1s",
+        "--set",
+        "telemetry.service_name=game-backend",
+    ])
+    .env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", endpoint)
+    .env("PLAYHOUSE_TELEMETRY_OTLP_HEADERS", "x-key=s3cret")
+    .start()
+    .unwrap();
+    let at = addresses(&running).await;
+    let request = reqwest::Client::new()
+        .get(format!("http://{}/healthz", at["gateway"]))
+        .header("traceparent", format!("00-{TRACE}-b7ad6b7169203331-01"));
+    assert_eq!(request.send().await.unwrap().status(), 200);
+
+    eventually("the caller's trace goes on", PATIENCE, async || {
+        let spans = collector.spans.lock().unwrap();
+        let ours = spans.iter().find(|span| hex(&span.trace_id) == TRACE)?;
+        assert_eq!(hex(&ours.parent_span_id), "b7ad6b7169203331");
+        assert_eq!(ours.name, "GET /healthz");
+        Some(())
+    })
+    .await;
+
+    // What is pushed is what is scraped.
+    let (_, Value::String(text)) = get(format!("http://{}/metrics", at["admin"])).await else {
+        panic!("not a text")
+    };
+    let mut scraped: Vec<&str> =
+        text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
+    scraped.sort_unstable();
+    eventually("all metrics are pushed", PATIENCE, async || {
+        let pushed = collector.metrics.lock().unwrap();
+        let mut names: Vec<&str> = pushed.iter().map(|metric| metric.name.as_str()).collect();
+        names.sort_unstable();
+        if names == scraped { Ok(()) } else { Err(format!("{names:?}")) }
+    })
+    .await;
+    let pushed = collector.metrics.lock().unwrap().clone();
+    let duration =
+        pushed.iter().find(|metric| metric.name == "http_server_request_duration_seconds").unwrap();
+    let Some(metric::Data::Histogram(histogram)) = &duration.data else { panic!("not a histogram") };
+    let point = &histogram.data_points[0];
+    assert_eq!(point.bucket_counts.iter().sum::<u64>(), point.count);
+    assert_eq!(point.bucket_counts.len(), point.explicit_bounds.len() + 1);
+
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+    assert!(collector.keys.lock().unwrap().iter().all(|key| key == "s3cret"));
+    assert!(!format!("{:?}", running.lines()).contains("s3cret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_away_disturbs_nothing() {
+    let running = dev(&["--ephemeral", "--set", "telemetry.otlp_interval=1s"])
+        .env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", "http://127.0.0.1:1")
+        .start()
+        .unwrap();
+    let at = addresses(&running).await;
+    let url = format!("http://{}/metrics", at["admin"]);
+    eventually("failures are counted", PATIENCE, async || {
+        let (_, text) = get(url.clone()).await;
+        text.as_str().unwrap().contains("playhouse_otlp_push_failures_total 1")
+    })
+    .await;
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
