@@ -72,3 +72,50 @@ impl Guard {
         Self { stdin, child }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").process_group(0).spawn().unwrap()
+    }
+
+    #[test]
+    fn at_the_end_it_kills_what_it_watches_and_has_not_been_told_to_forget() {
+        let (mut watched, forgotten, unknown) = (sleeper(), sleeper(), sleeper());
+        let mut guard = Guard::start();
+        for line in [
+            format!("watch {}", watched.id()),
+            format!("watch {}", forgotten.id()),
+            format!("forget {}", forgotten.id()),
+        ] {
+            writeln!(guard.stdin, "{line}").unwrap();
+        }
+        assert_eq!(watched.try_wait().unwrap(), None);
+        drop(guard.stdin);
+        assert!(guard.child.wait().unwrap().success());
+        assert_eq!(watched.wait().unwrap().signal(), Some(9));
+        for mut other in [forgotten, unknown] {
+            assert_eq!(other.try_wait().unwrap(), None);
+            other.kill().unwrap();
+            other.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn folders_may_have_spaces_in_their_names() {
+        let parent = crate::Folder::fresh().unwrap();
+        let (told, not_told) = (parent.path().join("a  b 'c'"), parent.path().join("a"));
+        for folder in [&told, &not_told] {
+            std::fs::create_dir_all(folder.join("deep")).unwrap();
+        }
+        let mut guard = Guard::start();
+        writeln!(guard.stdin, "folder {}", told.display()).unwrap();
+        drop(guard.stdin);
+        assert!(guard.child.wait().unwrap().success());
+        assert!(!told.exists() && not_told.exists());
+    }
+}

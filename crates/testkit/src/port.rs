@@ -2,8 +2,9 @@
 
 use std::fs;
 use std::io;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 /// Where no service is usually found, and enough numbers that two processes seldom pick the same.
@@ -20,12 +21,25 @@ pub(crate) fn free_port() -> io::Result<u16> {
     if let Some(range) = handed_out.and_then(outside) {
         for _ in 0..100 {
             let port = fastrand::u16(range.clone());
-            if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
+                close(listener);
                 return Ok(port);
             }
         }
     }
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    let port = listener.local_addr()?.port();
+    close(listener);
+    Ok(port)
+}
+
+/// Stops listening, now.
+///
+/// To close the socket is not enough: a child process that another thread is starting at this moment has
+/// a copy of it until it executes its program, and keeps the port listening for so long.
+pub(crate) fn close(listener: TcpListener) {
+    // A stream is the type of a socket that can be shut down.
+    let _ = TcpStream::from(OwnedFd::from(listener)).shutdown(Shutdown::Both);
 }
 
 fn parse(text: &str) -> Option<Range<u16>> {
@@ -51,6 +65,15 @@ mod tests {
         assert_eq!(outside(10_000..30_000), Some(30_001..65_535));
         assert_eq!(outside(1_024..65_535), None);
         assert_eq!(parse("nonsense"), None);
+    }
+
+    #[test]
+    fn a_closed_port_refuses_even_if_somebody_has_a_copy() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, free_port().unwrap())).unwrap();
+        let (addr, _copy) = (listener.local_addr().unwrap(), listener.try_clone().unwrap());
+        close(listener);
+        assert_eq!(TcpStream::connect(addr).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
+        assert!(TcpListener::bind(addr).is_ok());
     }
 
     #[test]

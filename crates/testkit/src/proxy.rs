@@ -19,7 +19,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use url::Url;
 
-use crate::port::free_port;
+use crate::port::{close, free_port};
 
 /// A TCP proxy that misbehaves on demand. Dropping it closes everything.
 #[derive(Debug)]
@@ -202,7 +202,9 @@ async fn serve(
                 let Some(Order { mode: next, done }) = order else { return };
                 if next == Mode::Cut {
                     // Refuses from here on, and resets what has not been accepted yet.
-                    listener = None;
+                    if let Some(Ok(listener)) = listener.take().map(TcpListener::into_std) {
+                        close(listener);
+                    }
                 }
                 let (replacement, acting_now) = Current::new(next);
                 drop(current.send_replace(replacement));

@@ -25,6 +25,17 @@ async fn every_listener_answers_within_a_second_and_a_signal_stops_it_cleanly() 
     }
 }
 
+#[tokio::test]
+async fn an_idle_process_needs_little_memory() {
+    let running = dev(&["--ephemeral"]).start().unwrap();
+    let at = addresses(&running).await;
+    let (_, Value::String(text)) = get(format!("http://{}/metrics", at["admin"])).await else {
+        panic!("not a text")
+    };
+    let bytes = text.lines().find_map(|line| line.strip_prefix("process_resident_memory_bytes ")).unwrap();
+    assert!(bytes.parse::<u64>().unwrap() < 60_000_000, "{bytes}");
+}
+
 /// The deployment id is the first thing that is ever written.
 async fn deployment(running: &Running) -> String {
     addresses(running).await;

@@ -167,12 +167,14 @@ async fn half_open_connections_stay_and_are_silent() {
     let mut new = connect(&proxy).await;
     new.write_all(b"lost").await.unwrap();
     assert!(is_silent(&mut new).await);
-    // Neither side learns that the other has gone.
+    // Nobody learns that somebody has gone, be it with a reset.
     let mut gone = connect(&proxy).await;
     gone.write_all(b"lost").await.unwrap();
+    gone.set_zero_linger().unwrap();
     drop(gone);
     eventually("all connections", DEADLINE, || async { proxy.connections() == 4 }).await;
-    assert_eq!(proxy.bytes(), before);
+    assert!(is_silent(&mut busy).await);
+    assert_eq!((proxy.connections(), proxy.bytes()), (4, before));
 
     proxy.pass().await;
     // What was lost cannot be made up for; who has lost nothing goes on.

@@ -1,5 +1,6 @@
 //! MariaDB and MySQL: rooms and faults.
 
+use std::path::Path;
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
@@ -81,10 +82,20 @@ async fn the_flavour_is_the_one_asked_for() {
 async fn text_may_be_in_any_language() {
     for server in need!(SqlServer::all_shared().await) {
         let mut connection = connect(&server.database().await).await;
-        // No character set given: the server's default must do.
+        assert_eq!(ask(&mut connection, "SELECT @@character_set_server").await.unwrap(), "utf8mb4");
         run(&mut connection, "CREATE TABLE t (name VARCHAR(50))").await;
         run(&mut connection, "INSERT INTO t VALUES ('遊び場 🎲')").await;
         assert_eq!(ask(&mut connection, "SELECT name FROM t").await.unwrap(), "遊び場 🎲");
+    }
+}
+
+/// In a shared one, servers that start would remove each other's temporary tables.
+#[tokio::test]
+async fn temporary_tables_are_in_a_folder_of_its_own() {
+    for server in need!(start_all(|builder| builder).await) {
+        let database = server.database().await;
+        let folder = ask(&mut connect(&database).await, "SELECT @@tmpdir").await.unwrap();
+        assert!(Path::new(&folder).starts_with(server.folders()[0]), "{folder}");
     }
 }
 
