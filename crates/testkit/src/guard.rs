@@ -77,31 +77,34 @@ impl Guard {
 mod tests {
     use std::os::unix::process::ExitStatusExt;
 
-    use super::*;
+    use nix::sys::signal::Signal;
 
-    fn sleeper() -> Child {
-        Command::new("sleep").arg("1000").process_group(0).spawn().unwrap()
+    use super::*;
+    use crate::process::{Launch, Process};
+
+    fn sleeper() -> Process {
+        Launch::new("sleep").arg("1000").start(Stdio::null(), Stdio::null()).unwrap()
+    }
+
+    fn end(mut guard: Guard) {
+        drop(guard.stdin);
+        assert!(guard.child.wait().unwrap().success());
     }
 
     #[test]
     fn at_the_end_it_kills_what_it_watches_and_has_not_been_told_to_forget() {
-        let (mut watched, forgotten, unknown) = (sleeper(), sleeper(), sleeper());
+        let (watched, forgotten, unknown) = (sleeper(), sleeper(), sleeper());
         let mut guard = Guard::start();
-        for line in [
-            format!("watch {}", watched.id()),
-            format!("watch {}", forgotten.id()),
-            format!("forget {}", forgotten.id()),
-        ] {
-            writeln!(guard.stdin, "{line}").unwrap();
-        }
-        assert_eq!(watched.try_wait().unwrap(), None);
-        drop(guard.stdin);
-        assert!(guard.child.wait().unwrap().success());
-        assert_eq!(watched.wait().unwrap().signal(), Some(9));
-        for mut other in [forgotten, unknown] {
-            assert_eq!(other.try_wait().unwrap(), None);
-            other.kill().unwrap();
-            other.wait().unwrap();
+        writeln!(guard.stdin, "watch {}", forgotten.pid()).unwrap();
+        writeln!(guard.stdin, "watch {}", watched.pid()).unwrap();
+        writeln!(guard.stdin, "forget {}", forgotten.pid()).unwrap();
+        assert_eq!(watched.exit_status(), None);
+        end(guard);
+        assert_eq!(watched.wait().signal(), Some(9));
+        for other in [forgotten, unknown] {
+            // A kill that is on its way comes first.
+            other.signal(Signal::SIGTERM);
+            assert_eq!(other.wait().signal(), Some(15));
         }
     }
 
@@ -114,8 +117,7 @@ mod tests {
         }
         let mut guard = Guard::start();
         writeln!(guard.stdin, "folder {}", told.display()).unwrap();
-        drop(guard.stdin);
-        assert!(guard.child.wait().unwrap().success());
+        end(guard);
         assert!(!told.exists() && not_told.exists());
     }
 }

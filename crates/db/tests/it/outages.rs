@@ -1,4 +1,6 @@
 use db::Db;
+use futures::future::join_all;
+use prometheus_client::registry::Registry;
 use testkit::{Proxy, eventually, need};
 
 use super::*;
@@ -25,6 +27,24 @@ async fn the_store_comes_back_by_itself_after_the_server_was_killed() {
     db.close().await;
 }
 
+/// Connections that rested while the server was away are not handed out.
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_is_given_a_connection_that_died_at_rest() {
+    let mut server = need!(SqlServer::private().await);
+    let place = Place::MySql(server.database().await);
+    let db = place.open().await;
+    let held = join_all((0..5).map(|_| db.connection())).await;
+    let rested = tokio::time::Instant::now();
+    held.into_iter().for_each(|connection| drop(connection.unwrap()));
+    idle(&db, 5).await;
+    server.restart().await.unwrap();
+    // Shorter rests are trusted.
+    tokio::time::sleep_until(rested + Duration::from_millis(1100)).await;
+    for attempt in 0..10 {
+        assert_eq!(answers(&db).await, Ok(()), "attempt {attempt}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_network_is_noticed_and_got_over() {
     let server = need!(SqlServer::shared().await);
@@ -34,10 +54,23 @@ async fn a_silent_network_is_noticed_and_got_over() {
     config.acquire_timeout = Duration::from_millis(500);
     let db = Db::open(&config).await.unwrap();
     db.ping().await.unwrap();
+    idle(&db, 1).await;
     proxy.half_open().await;
     let started = std::time::Instant::now();
     assert!(db.ping().await.is_err());
     assert!(started.elapsed() < Duration::from_secs(2), "{:?}", started.elapsed());
     proxy.pass().await;
     eventually("the store answers again", PATIENCE, || answers(&db)).await;
+}
+
+/// Waits until so many connections are at rest.
+async fn idle(db: &Db, count: u32) {
+    let mut registry = Registry::default();
+    db.register_metrics(&mut registry);
+    eventually("connections at rest", PATIENCE, async || {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        if text.contains(&format!("{{state=\"idle\"}} {count}\n")) { Ok(()) } else { Err(text) }
+    })
+    .await;
 }

@@ -44,11 +44,14 @@ async fn until_ready(readiness: &Readiness) {
     }
 }
 
-/// Runs a test that is not `Send` on one thread, with a clock that jumps over waiting.
+/// Runs a test that is not `Send` on one thread, with a clock that jumps over waiting: a test that would hang for ever has
+/// waited for an hour at once.
 fn paused<F: Future<Output = ()> + 'static>(test: F) {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
-    tokio::task::LocalSet::new().block_on(&runtime, test);
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        tokio::time::timeout(Duration::from_secs(3600), test).await.expect("the test hangs");
+    });
 }
 
 #[test]
