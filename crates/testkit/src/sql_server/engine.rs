@@ -9,6 +9,18 @@ use crate::{Error, installed};
 /// Names a MySQL that is not on the PATH.
 const MYSQLD_VARIABLE: &str = "TESTKIT_MYSQLD";
 
+/// Lets root in from 127.0.0.1. MySQL knows it by the name `localhost` only, and we do not have names
+/// resolved: that would make each connection wait for a name server. MariaDB knows both.
+pub(super) const FIRST_WORDS: &str = "\
+CREATE USER root@127.0.0.1;
+GRANT ALL ON *.* TO root@127.0.0.1 WITH GRANT OPTION;
+GRANT PROXY ON ''@'' TO root@127.0.0.1 WITH GRANT OPTION;
+";
+
+/// Small, since it is copied with each data folder.
+const MARIADB_SMALL_LOG: &str = "--innodb-log-file-size=16M";
+const MYSQL_SMALL_LOG: &str = "--innodb-redo-log-capacity=16M";
+
 /// The two servers that speak the MySQL protocol. They differ more than one would like.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flavour {
@@ -85,20 +97,14 @@ impl Engine {
         let launch = match &self.installer {
             Some(installer) => Launch::new(installer)
                 .args(["--no-defaults", "--auth-root-authentication-method=normal", "--skip-test-db"])
-                .arg("--innodb-log-file-size=16M"),
+                .arg(MARIADB_SMALL_LOG),
             None => Launch::new(&self.program)
                 .args(["--no-defaults", "--initialize-insecure", "--skip-log-bin"])
-                .args(["--auto-generate-certs=OFF", "--innodb-redo-log-capacity=16M"])
+                .args(["--auto-generate-certs=OFF", MYSQL_SMALL_LOG])
                 .option("init-file", first_words),
         };
         as_root(launch).option("datadir", data).option("tmpdir", scratch)
     }
-
-    /// Lets root in from 127.0.0.1. MySQL knows it by the name `localhost` only, and we do not have names
-    /// resolved: that would make each connection wait for a name server. MariaDB knows both.
-    pub(super) const FIRST_WORDS: &str = "CREATE USER root@127.0.0.1;\n\
-        GRANT ALL ON *.* TO root@127.0.0.1 WITH GRANT OPTION;\n\
-        GRANT PROXY ON ''@'' TO root@127.0.0.1 WITH GRANT OPTION;\n";
 
     /// The command that serves a data folder; where to listen is for the caller to add.
     ///
@@ -112,20 +118,22 @@ impl Engine {
             .args(["--skip-log-bin", "--skip-name-resolve", "--max-connections=500"])
             // Without a configuration file MariaDB would fall back to latin1.
             .arg("--character-set-server=utf8mb4");
-        let launch = match self.flavour {
-            Flavour::Mariadb => launch.args(["--skip-ssl", "--innodb-log-file-size=16M"]),
-            Flavour::Mysql => launch
-                .args(["--auto-generate-certs=OFF", "--innodb-redo-log-capacity=16M"])
-                .args(["--mysqlx=OFF", "--secure-file-priv="]),
+        let (launch, small_log) = match self.flavour {
+            Flavour::Mariadb => (launch.arg("--skip-ssl"), MARIADB_SMALL_LOG),
+            Flavour::Mysql => {
+                let args = ["--auto-generate-certs=OFF", "--mysqlx=OFF", "--secure-file-priv="];
+                (launch.args(args), MYSQL_SMALL_LOG)
+            }
         };
         as_root(if durable {
+            // And the sizes that the server takes by itself.
             launch.arg("--innodb-flush-log-at-trx-commit=1")
         } else {
             // 2, not 0: a commit that was answered is in the system's hands and survives a kill. The
             // doublewrite stays on for the same reason, a kill may tear a page; without syncs it is cheap.
             launch
                 .args(["--innodb-flush-log-at-trx-commit=2", "--innodb-flush-method=nosync"])
-                .arg("--innodb-buffer-pool-size=32M")
+                .args(["--innodb-buffer-pool-size=32M", small_log])
         })
     }
 }

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::engine::{Engine, Flavour};
+use super::engine::{Engine, FIRST_WORDS, Flavour};
 use crate::Error;
 use crate::folder::{Folder, copy, target};
 
@@ -68,7 +68,7 @@ fn make(engine: &Engine) -> Result<Folder, Error> {
     let scratch = folder.path().join("scratch");
     fs::create_dir(&scratch).map_err(|error| failed(error.to_string()))?;
     let first_words = folder.path().join("first.sql");
-    fs::write(&first_words, Engine::FIRST_WORDS).map_err(|error| failed(error.to_string()))?;
+    fs::write(&first_words, FIRST_WORDS).map_err(|error| failed(error.to_string()))?;
     let log = File::create(&log_path).map_err(|error| failed(error.to_string()))?;
     let both = log.try_clone().map_err(|error| failed(error.to_string()))?;
     let process = engine

@@ -26,6 +26,13 @@ fn state_of(pid: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+fn ignores_interrupts() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
+    // SIGINT is the second signal.
+    u64::from_str_radix(mask.trim(), 16).unwrap() & 0b10 != 0
+}
+
 #[tokio::test]
 async fn its_output_is_read_while_it_runs() {
     let program = shell("echo one; echo two >&2; while :; do sleep 1; done");
@@ -56,8 +63,11 @@ async fn signals_reach_it() {
     program.wait_for_line("ready", DEADLINE).await;
     program.sigterm();
     program.wait_for_line("term", DEADLINE).await;
-    program.sigint();
-    program.wait_for_line("int", DEADLINE).await;
+    // A shell cannot catch what was ignored when it started, as it is in a job in the background.
+    if !ignores_interrupts() {
+        program.sigint();
+        program.wait_for_line("int", DEADLINE).await;
+    }
     program.kill();
     assert_eq!(program.wait(DEADLINE).await.signal(), Some(9));
     // To somebody who is gone: nothing happens.
