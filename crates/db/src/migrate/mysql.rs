@@ -28,9 +28,9 @@ const FINISH: &str = "UPDATE schema_migrations SET applied_at = CAST(UNIX_TIMEST
     WHERE component = ? AND version = ?";
 const FORGET: &str =
     "DELETE FROM schema_migrations WHERE component = ? AND version = ? AND applied_at IS NULL";
-// A lock's name belongs to the whole server and has at most 64 characters.
-const LOCK: &str = "SELECT GET_LOCK(CONCAT('playhouse_migrate:', MD5(DATABASE())), ?)";
-const UNLOCK: &str = "DO RELEASE_LOCK(CONCAT('playhouse_migrate:', MD5(DATABASE())))";
+// A lock's name belongs to the whole server and has at most 64 characters. MySQL 9 has no MD5.
+const LOCK: &str = "SELECT GET_LOCK(CONCAT('playhouse_migrate:', LEFT(SHA2(DATABASE(), 256), 40)), ?)";
+const UNLOCK: &str = "DO RELEASE_LOCK(CONCAT('playhouse_migrate:', LEFT(SHA2(DATABASE(), 256), 40)))";
 
 /// A table, column, key or row-format that is there already, or is gone already.
 const DONE_BEFORE: [u16; 5] = [1050, 1051, 1060, 1061, 1091];
