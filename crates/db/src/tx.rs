@@ -19,7 +19,7 @@ pub enum Conn {
     MySql(PoolConnection<MySql>),
 }
 
-/// The driver's own connection, for [`on!`].
+/// The driver's own connection, for [`on!`](crate::on!).
 #[derive(Debug)]
 pub enum Raw<'a> {
     Sqlite(&'a mut SqliteConnection),
