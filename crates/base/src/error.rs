@@ -93,9 +93,17 @@ pub trait Coded: std::error::Error {
 }
 
 /// An error with its causes, in one line. For logs and operators, never for callers.
+///
+/// Many errors repeat the text of their cause: what was said already is not said again.
 pub fn chain(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
+    let mut text = error.to_string();
+    for cause in std::iter::successors(error.source(), |error| error.source()) {
+        let cause = cause.to_string();
+        if !text.contains(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -103,6 +111,17 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+
+    #[test]
+    fn a_chain_says_everything_once() {
+        #[derive(Debug, thiserror::Error)]
+        #[error("{0}")]
+        struct Layer(&'static str, #[source] Option<Box<Layer>>);
+        let layer = |text, cause| Some(Box::new(Layer(text, cause)));
+        let error =
+            Layer("cannot start", layer("db: refused (111)", layer("refused (111)", layer("port 1", None))));
+        assert_eq!(chain(&error), "cannot start: db: refused (111): port 1");
+    }
 
     #[test]
     fn every_code_has_a_row_of_its_own() {

@@ -42,7 +42,10 @@ impl Bus {
         if let Some(path) = &config.credentials {
             options = options.credentials_file(path).await.map_err(Error::Credentials)?;
         }
-        let client = options.connect(url.as_str()).await?;
+        // Without the credentials, which the client would write to its log.
+        let mut address = url.clone();
+        let _ = address.set_username("").and(address.set_password(None));
+        let client = options.connect(address.as_str()).await?;
         let bus = Self::Nats(Box::new(Nats { client, timeout: config.timeout }));
         bus.ping().await?;
         Ok(bus)

@@ -44,17 +44,28 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     };
     let number = nats.client.server_info().version;
     let mut findings = vec![Finding::good(format!("NATS {number} with JetStream"))];
-    let Some(monitor) = &config.monitor_url else {
+    if version(&number) < SYNC_ALWAYS_SINCE {
         findings.push(Finding::warning(
-            "whether an acknowledged event is on disk cannot be seen by a client",
-            "set bus.monitor_url to the server's monitoring address (for example http://127.0.0.1:8222), or see to it that \
-             its configuration has jetstream { sync_interval: always }",
+            "acknowledges events up to 2 minutes before they are on disk, and this version cannot be told otherwise",
+            "use NATS 2.10 or newer with jetstream { sync_interval: always }; until then a power failure of the server may \
+             lose events that were acknowledged",
         ));
+    }
+    let Some(monitor) = &config.monitor_url else {
+        if version(&number) >= SYNC_ALWAYS_SINCE {
+            findings.push(Finding::warning(
+                "whether an acknowledged event is on disk cannot be seen by a client",
+                "set bus.monitor_url to the server's monitoring address (for example http://127.0.0.1:8222), or see to it \
+                 that its configuration has jetstream { sync_interval: always }",
+            ));
+        }
         return findings;
     };
     match ask_monitor(monitor, config.timeout).await {
         Ok((info, now)) => {
-            findings.push(judge_sync(&info.config, version(&number)));
+            if version(&number) >= SYNC_ALWAYS_SINCE {
+                findings.push(judge_sync(&info.config));
+            }
             findings.extend(now.map(|now| Finding::clock(now.distance(clock.now()))));
         }
         Err(error) => findings.push(Finding::warning(
@@ -80,24 +91,15 @@ async fn ask_monitor(
     Ok((response.json().await?, now))
 }
 
-fn judge_sync(config: &JetStreamConfig, number: (u32, u32)) -> Finding {
+fn judge_sync(config: &JetStreamConfig) -> Finding {
     let interval = Duration::from_nanos(config.sync_interval);
-    if config.sync_always {
-        return Finding::good("writes to disk before it acknowledges (sync_interval: always)");
-    }
-    if number < SYNC_ALWAYS_SINCE {
-        return Finding::warning(
-            "acknowledges events up to 2 minutes before they are on disk, and this version cannot be told otherwise",
-            "use NATS 2.10 or newer with jetstream { sync_interval: always }; until then a power failure may lose events \
-             that only `playhouse outbox republish` brings back",
-        );
-    }
-    let shown =
-        if interval.is_zero() { "the default of 2 minutes".to_owned() } else { format!("{interval:?}") };
-    Finding::warning(
-        format!("acknowledges events before they are on disk (sync_interval: {shown})"),
-        "set jetstream { sync_interval: always } on a single server; in a cluster of three, put the servers on separate power",
-    )
+    Finding::when(config.sync_always, "writes to disk before it acknowledges (sync_interval: always)", || {
+        Finding::warning(
+            format!("acknowledges events before they are on disk (sync_interval: {interval:?})"),
+            "set jetstream { sync_interval: always } on a single server; in a cluster of three, put the servers on separate \
+             power",
+        )
+    })
 }
 
 #[cfg(test)]
@@ -114,10 +116,9 @@ mod tests {
             r#"{"server_id":"N","config":{"store_dir":"/d","sync_interval":120000000000,"sync_always":true}}"#,
         );
         let default = parse(r#"{"server_id":"N","config":{"store_dir":"/d","sync_interval":120000000000}}"#);
-        assert_eq!(judge_sync(&always, (2, 12)).verdict, Verdict::Good);
-        let found = judge_sync(&default, (2, 12));
+        assert_eq!(judge_sync(&always).verdict, Verdict::Good);
+        let found = judge_sync(&default);
         assert_eq!(found.verdict, Verdict::Warning);
         assert!(found.what.contains("sync_interval: 120s"), "{found:?}");
-        assert!(judge_sync(&parse(r#"{"config":{}}"#), (2, 9)).what.contains("this version cannot"));
     }
 }

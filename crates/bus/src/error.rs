@@ -13,7 +13,9 @@ pub enum Error {
     #[error("NATS cannot be reached")]
     Unreachable(#[source] Box<dyn StdError + Send + Sync>),
     /// The server does not let us in.
-    #[error("NATS refuses the connection: check the user and the password in bus.url, or bus.credentials")]
+    #[error(
+        "NATS refuses the connection: check the scheme, the user and the password in bus.url, and bus.credentials"
+    )]
     Refused(#[source] Box<dyn StdError + Send + Sync>),
     #[error("JetStream is not enabled for us: start the server with `-js`, or enable it for the account")]
     NoJetStream,
@@ -36,6 +38,7 @@ impl From<async_nats::ConnectError> for Error {
             ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
                 Self::Refused(error.into())
             }
+            ConnectErrorKind::Tls => Self::Refused(error.into()),
             _ => Self::Unreachable(error.into()),
         }
     }

@@ -74,12 +74,13 @@ async fn the_doctor_finds_what_endangers_data() {
     let nats = need!(Nats::shared().await);
     let blind = bus::examine(&config(&nats.url()), &Clock::system()).await;
     assert!(blind[0].what.contains("with JetStream"), "{blind:#?}");
-    assert!(blind[1].advice.as_ref().unwrap().contains("bus.monitor_url"), "{blind:#?}");
+    // An old server cannot be told to write first; of a new one a client cannot know.
+    assert_eq!(blind[1].verdict, Verdict::Warning, "{blind:#?}");
+    assert_eq!(blind.len(), 2);
 
     if let Some(monitor) = nats.monitor_url() {
         let seeing = Config { monitor_url: Some(monitor.parse().unwrap()), ..config(&nats.url()) };
         let findings = bus::examine(&seeing, &Clock::system()).await;
-        assert_eq!(findings[1].verdict, Verdict::Warning, "{findings:#?}");
         assert!(findings[1].what.starts_with("acknowledges events"), "{findings:#?}");
         assert!(findings[2].what.starts_with("clock differs"), "{findings:#?}");
     }

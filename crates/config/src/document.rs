@@ -10,7 +10,7 @@ use crate::setting::Value;
 
 /// A parsed TOML text: `[db] url = …` is the key `db.url`.
 #[derive(Debug, Default)]
-pub struct Document {
+pub(crate) struct Document {
     pub(crate) entries: BTreeMap<String, Entry>,
     /// Tables by their path, so that an unknown one is noticed even when it is empty.
     pub(crate) tables: BTreeMap<String, Place>,
@@ -28,13 +28,11 @@ pub(crate) struct Entry {
 pub(crate) struct Place {
     pub(crate) line: usize,
     pub(crate) column: usize,
-    /// The line itself, for the message.
-    pub(crate) text: String,
 }
 
 impl Document {
     /// Reads a text as far as it can be read; what cannot be is kept as a syntax problem.
-    pub fn parse(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let mut document = Self::default();
         let (table, errors) = DeTable::parse_recoverable(text);
         for error in errors {
@@ -68,24 +66,12 @@ impl Document {
 }
 
 impl Place {
-    /// The line without the value that stands on it: what we do not understand may well be a secret.
-    pub(crate) fn without_value(&self) -> String {
-        match self.text.split_once('=') {
-            Some((before, _)) => format!("{}= …", before),
-            None => self.text.trim_end().to_owned(),
-        }
-    }
-
     fn of(text: &str, span: Range<usize>) -> Self {
         let offset =
             (0..=span.start.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
         let before = &text[..offset];
         let line_start = before.rfind('\n').map_or(0, |at| at + 1);
-        Self {
-            line: before.matches('\n').count() + 1,
-            column: before[line_start..].chars().count() + 1,
-            text: text[line_start..].lines().next().unwrap_or_default().to_owned(),
-        }
+        Self { line: before.matches('\n').count() + 1, column: before[line_start..].chars().count() + 1 }
     }
 }
 

@@ -5,8 +5,10 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::document::Document;
+use crate::setting::Value;
 
-const ENV_PREFIX: &str = "PLAYHOUSE_";
+/// How the names of our environment variables begin.
+pub const ENV_PREFIX: &str = "PLAYHOUSE_";
 
 /// The layers of a configuration, lowest first: reference, file, environment, flags.
 #[derive(Debug)]
@@ -33,6 +35,14 @@ impl Layers {
             env: BTreeMap::new(),
             flags: BTreeMap::new(),
         }
+    }
+
+    /// Changes the default of a key that has one in the reference.
+    pub fn with_default(mut self, key: &str, value: &str) -> Self {
+        if let Some(entry) = self.reference.entries.get_mut(key) {
+            entry.value = Value::Word(value.to_owned());
+        }
+        self
     }
 
     pub fn with_file(self, path: &Path) -> io::Result<Self> {

@@ -14,8 +14,8 @@ mod secret;
 mod setting;
 mod store_url;
 
-pub use document::{Document, reference_keys};
-pub use layers::{Layers, env_name};
+pub use document::reference_keys;
+pub use layers::{ENV_PREFIX, Layers, env_name};
 pub use problem::{Origin, Problem, Problems};
 pub use reader::{Effective, Reader};
 pub use secret::{Secret, redacted};

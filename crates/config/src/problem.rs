@@ -31,12 +31,10 @@ impl fmt::Display for Origin {
     }
 }
 
-/// One mistake.
+/// One mistake. The text of the file is not shown: what we do not understand may well be a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     pub origin: Origin,
-    /// The line of the file, as much of it as cannot be a secret.
-    pub excerpt: Option<String>,
     /// What is wrong and what was expected.
     pub message: String,
     pub help: Option<String>,
@@ -45,11 +43,8 @@ pub struct Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.origin, self.message)?;
-        if let (Origin::File { line, .. }, Some(excerpt)) = (&self.origin, &self.excerpt) {
-            write!(f, "\n  {line:>4} | {excerpt}")?;
-        }
         if let Some(help) = &self.help {
-            write!(f, "\n       = {help}")?;
+            write!(f, "\n    {help}")?;
         }
         Ok(())
     }

@@ -65,8 +65,9 @@ impl<'a> Reader<'a> {
     /// Notes a mistake when the key's number is out of range.
     pub fn get_within<T: Setting + PartialOrd>(&mut self, name: &str, range: RangeInclusive<T>) -> T {
         let value: T = self.get(name);
-        let (low, high) = (range.start().show(), range.end().show());
-        self.check(&[name], range.contains(&value), || format!("must be from {low} to {high}"));
+        self.check(&[name], range.contains(&value), || {
+            format!("must be from {} to {}, found {}", range.start().show(), range.end().show(), value.show())
+        });
         value
     }
 
@@ -78,12 +79,8 @@ impl<'a> Reader<'a> {
             return;
         }
         let given = keys.iter().find(|key| self.origin(key) != Origin::Default).unwrap_or(&keys[0]);
-        let problem = Problem {
-            origin: self.origin(given),
-            excerpt: self.state.place(given).map(Place::without_value),
-            message: format!("{given}: {}", message()),
-            help: None,
-        };
+        let problem =
+            Problem { origin: self.origin(given), message: format!("{given}: {}", message()), help: None };
         self.state.problems.push(problem);
     }
 
@@ -100,15 +97,9 @@ impl<'a> Reader<'a> {
         match T::parse(&value) {
             Ok(value) => Some(value),
             Err(rejected) => {
-                let place = self.state.place(key);
-                let (found, excerpt) = if T::is_secret() {
-                    ("something else".to_owned(), place.map(Place::without_value))
-                } else {
-                    (value.to_string(), place.map(|place| place.text.clone()))
-                };
+                let found = if T::is_secret() { "something else".to_owned() } else { value.to_string() };
                 let problem = Problem {
                     origin,
-                    excerpt,
                     message: format!("{key}: expected {}, found {found}", T::expected()),
                     help: rejected.reason,
                 };
@@ -126,18 +117,11 @@ impl State {
         if let Some((path, document)) = &layers.file {
             problems.extend(document.syntax.iter().map(|(place, message)| Problem {
                 origin: Origin::file(path, place),
-                excerpt: Some(place.without_value()),
                 message: format!("not valid TOML: {message}"),
                 help: None,
             }));
         }
         Self { layers, read: BTreeMap::new(), effective: Vec::new(), problems, refused: BTreeSet::new() }
-    }
-
-    /// Where the file has the key, whether or not another layer wins.
-    fn place(&self, key: &str) -> Option<&Place> {
-        let (_, document) = self.layers.file.as_ref()?;
-        document.entries.get(key).map(|entry| &entry.place)
     }
 
     fn lookup(&self, key: &str) -> Option<(Value, Origin)> {
@@ -176,12 +160,8 @@ impl State {
         let known: Vec<&str> = self.read.keys().map(String::as_str).collect();
         let mut unknown = Vec::new();
         if let Some((path, document)) = &self.layers.file {
-            let in_file = |place: &Place, message, help| Problem {
-                origin: Origin::file(path, place),
-                excerpt: Some(place.without_value()),
-                message,
-                help,
-            };
+            let in_file =
+                |place: &Place, message, help| Problem { origin: Origin::file(path, place), message, help };
             let sections: BTreeSet<&str> =
                 known.iter().filter_map(|key| Some(key.rsplit_once('.')?.0)).collect();
             let is_section = |table: &str| known.iter().any(|key| key.starts_with(&format!("{table}.")));
@@ -206,7 +186,6 @@ impl State {
             let near = nearest(name, variables.iter().map(String::as_str));
             unknown.push(Problem {
                 origin: Origin::Env(name.clone()),
-                excerpt: None,
                 message: "no such setting".to_owned(),
                 help: near.map(|near| format!("did you mean `{near}`?")),
             });
@@ -214,7 +193,6 @@ impl State {
         for (key, flag) in self.layers.flags.iter().filter(|(key, _)| !self.read.contains_key(*key)) {
             unknown.push(Problem {
                 origin: Origin::Flag(flag.name.clone()),
-                excerpt: None,
                 message: format!("{key}: no such key"),
                 help: suggestion(key, &known),
             });

@@ -34,7 +34,7 @@ impl Setting for Secret {
     }
 
     fn show(&self) -> String {
-        REDACTED.to_owned()
+        format!("{REDACTED:?}")
     }
 
     fn is_secret() -> bool {
@@ -42,12 +42,15 @@ impl Setting for Secret {
     }
 }
 
-/// A URL without its secrets: the password, and the values of all query parameters that are not plainly harmless.
+/// A URL without its secrets: the password (or the user, where there is none), and the values of all query parameters that are not plainly harmless.
 pub fn redacted(url: &Url) -> String {
     let mut shown = url.clone();
+    // Setting them fails only for URLs that cannot have them, and this one has.
     if shown.password().is_some() {
-        // Fails only for URLs that cannot have a password, and this one has.
         let _ = shown.set_password(Some(REDACTED));
+    } else if !shown.username().is_empty() {
+        // Alone it may be a token.
+        let _ = shown.set_username(REDACTED);
     }
     if shown.query().is_some() {
         let pairs: Vec<(String, String)> = url.query_pairs().into_owned().collect();

@@ -14,6 +14,12 @@ pub trait Server {
     const SCHEMES: &'static [&'static str];
     /// How a URL looks, for messages.
     const EXAMPLE: &'static str;
+
+    /// Whether the server's own client understands the URL.
+    fn check(url: &Url) -> Result<(), String> {
+        let _ = url;
+        Ok(())
+    }
 }
 
 /// `memory:` (embedded), or the URL of a server. Shown without its password.
@@ -49,6 +55,7 @@ impl<S: Server> Setting for StoreUrl<S> {
         if url.host_str().unwrap_or_default().is_empty() {
             return Err(Rejected::because("the host is missing"));
         }
+        S::check(&url).map_err(Rejected::because)?;
         Ok(Self(Some(url), PhantomData))
     }
 

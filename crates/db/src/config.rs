@@ -68,7 +68,10 @@ impl Setting for DbUrl {
         }
         let url = Url::parse(&text).map_err(|error| Rejected::because(error.to_string()))?;
         match url.scheme() {
-            "mysql" | "mariadb" if url.path().len() > 1 => Ok(Self::MySql(url)),
+            "mysql" | "mariadb" if url.path().len() > 1 => match crate::connect::mysql_options(&url) {
+                Ok(_) => Ok(Self::MySql(url)),
+                Err(error) => Err(Rejected::because(base::error::chain(&error))),
+            },
             "mysql" | "mariadb" => Err(Rejected::because("the name of the database is missing")),
             other => Err(Rejected::because(format!("{other}: is not a store we know"))),
         }

@@ -15,12 +15,16 @@ use sqlx::{ConnectOptions, Connection, Executor};
 use url::Url;
 
 use crate::config::lock_path;
+use crate::pooled::Pooled;
+use crate::tx::Either;
 use crate::{Config, Conn, DbUrl, Error, Tx};
 
 /// More than there are statement texts, so that none is ever prepared twice on one connection.
 const STATEMENT_CACHE: usize = 1024;
 /// How long a writer waits for another one on SQLite before it is [`Error::Busy`].
 const SQLITE_BUSY: Duration = Duration::from_secs(10);
+/// How long SQLite may take to begin, commit or roll back: as long as a disk that is alive may need.
+const SQLITE_LIMIT: Duration = Duration::from_secs(60);
 /// A connection that rested longer than this is asked whether it is still there before it is handed out.
 const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 
@@ -91,19 +95,23 @@ impl Db {
 
     /// Begins a transaction that may write.
     pub async fn begin(&self) -> Result<Tx, Error> {
-        Ok(match &self.pools {
+        Ok(Tx(match &self.pools {
             // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
-            Pools::Sqlite { writer, .. } => Tx::Sqlite(writer.begin_with("BEGIN IMMEDIATE").await?),
-            Pools::MySql(pool) => Tx::MySql(pool.begin().await?),
-        })
+            Pools::Sqlite { writer, .. } => {
+                Either::Sqlite(Pooled::begin(writer, "BEGIN IMMEDIATE", SQLITE_LIMIT).await?)
+            }
+            Pools::MySql(pool) => {
+                Either::MySql(Pooled::begin(pool, "START TRANSACTION", self.timeout).await?)
+            }
+        }))
     }
 
     /// A connection for reading.
     pub async fn connection(&self) -> Result<Conn, Error> {
-        Ok(match &self.pools {
-            Pools::Sqlite { readers, .. } => Conn::Sqlite(readers.acquire().await?),
-            Pools::MySql(pool) => Conn::MySql(pool.acquire().await?),
-        })
+        Ok(Conn(match &self.pools {
+            Pools::Sqlite { readers, .. } => Either::Sqlite(Pooled::acquire(readers, SQLITE_LIMIT).await?),
+            Pools::MySql(pool) => Either::MySql(Pooled::acquire(pool, self.timeout).await?),
+        }))
     }
 
     /// Whether the store answers.
@@ -154,15 +162,20 @@ impl Db {
         Ok(row.map(|(_, value)| value))
     }
 
-    /// Closes all connections, waiting for those in use.
+    /// Closes all connections, waiting a while for those in use.
     pub async fn close(&self) {
-        match &self.pools {
-            Pools::Sqlite { writer, readers, .. } => {
-                readers.close().await;
-                // The last to close folds the write-ahead log into the file.
-                writer.close().await;
+        let closing = async {
+            match &self.pools {
+                Pools::Sqlite { writer, readers, .. } => {
+                    readers.close().await;
+                    // The last to close folds the write-ahead log into the file.
+                    writer.close().await;
+                }
+                Pools::MySql(pool) => pool.close().await,
             }
-            Pools::MySql(pool) => pool.close().await,
+        };
+        if tokio::time::timeout(self.timeout, closing).await.is_err() {
+            tracing::warn!("connections to the database were still in use when it was closed");
         }
     }
 }
@@ -217,10 +230,15 @@ fn lock_file(data: &Path) -> Result<File, Error> {
     }
 }
 
-async fn open_mysql(url: &Url, config: &Config) -> Result<MySqlPool, Error> {
+/// What the URL asks for, in the driver's terms.
+pub(crate) fn mysql_options(url: &Url) -> Result<MySqlConnectOptions, sqlx::Error> {
     // The driver knows the one scheme.
     let text = url.as_str().replacen("mariadb:", "mysql:", 1);
-    let options = MySqlConnectOptions::from_str(&text)?.statement_cache_capacity(STATEMENT_CACHE);
+    Ok(MySqlConnectOptions::from_str(&text)?.statement_cache_capacity(STATEMENT_CACHE))
+}
+
+async fn open_mysql(url: &Url, config: &Config) -> Result<MySqlPool, Error> {
+    let options = mysql_options(url)?;
     // The pool would answer every failure to connect with a timeout; a first connection of our own tells the cause.
     tokio::time::timeout(config.acquire_timeout, options.connect())
         .await

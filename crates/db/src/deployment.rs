@@ -8,8 +8,11 @@ impl Db {
     /// Records `ours` unless a value is recorded already, and returns the one that counts. Whoever comes first decides; a
     /// process that cannot live with what it gets must not start.
     pub async fn agree(&self, name: &str, ours: &str) -> Result<String, Error> {
-        const SQLITE: &str = "INSERT OR IGNORE INTO deployment_settings (name, value) VALUES (?, ?)";
-        const MYSQL: &str = "INSERT IGNORE INTO deployment_settings (name, value) VALUES (?, ?)";
+        const SQLITE: &str =
+            "INSERT INTO deployment_settings (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING";
+        // Not INSERT IGNORE, which would cut what does not fit.
+        const MYSQL: &str = "INSERT INTO deployment_settings (name, value) VALUES (?, ?)
+            ON DUPLICATE KEY UPDATE name = deployment_settings.name";
         const READ: &str = "SELECT value FROM deployment_settings WHERE name = ?";
         let insert = self.dialect().pick(SQLITE, MYSQL);
         let mut tx = self.begin().await?;
@@ -23,6 +26,6 @@ impl Db {
     pub async fn deployment(&self) -> Result<DeploymentId, Error> {
         let ours = DeploymentId::generate();
         let agreed = self.agree("deployment_id", &ours.to_string()).await?;
-        Ok(agreed.parse().unwrap_or(ours))
+        agreed.parse().map_err(|_| Error::Deployment(agreed))
     }
 }

@@ -8,7 +8,7 @@ use crate::{Config, Db, DbUrl, Dialect, Error, Migrations};
 const OLDEST_MYSQL: (u32, u32) = (8, 0);
 const OLDEST_MARIADB: (u32, u32) = (10, 6);
 
-/// Looks at the store and its settings. Changes nothing, and does not disturb a process that has the store open.
+/// Looks at the store and its settings. Changes no data, and does not disturb a process that has the store open.
 pub async fn examine(config: &Config, sets: &[Migrations], clock: &Clock) -> Vec<Finding> {
     if let DbUrl::Sqlite(path) = &config.url
         && !path.exists()

@@ -34,6 +34,8 @@ pub enum Error {
     Migration { name: String, what: String, source: Option<Box<Error>> },
     #[error("another process has been migrating for {0} seconds; look at what it does, then try again")]
     MigrationLock(u32),
+    #[error("deployment_settings holds {0:?} as the deployment's id, which is none")]
+    Deployment(String),
     /// A mistake of ours.
     #[error("the statement failed")]
     Statement(#[source] sqlx::Error),
@@ -65,11 +67,11 @@ impl Coded for Error {
 
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        if matches!(
-            error,
-            sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed | sqlx::Error::Tls(_)
-        ) {
+        if matches!(error, sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::PoolClosed) {
             return Self::Unreachable(error);
+        }
+        if matches!(error, sqlx::Error::Tls(_)) {
+            return Self::Refused { advice: "check ssl-mode and ssl-ca in db.url", source: error };
         }
         let Some(database) = error.as_database_error() else { return Self::Statement(error) };
         if database.is_unique_violation() {

@@ -16,6 +16,7 @@ mod doctor;
 mod error;
 mod metrics;
 mod migrate;
+mod pooled;
 mod tx;
 
 pub use self::config::{Config, DbUrl};

@@ -39,6 +39,16 @@ pub struct Status {
     pub newer: Vec<String>,
 }
 
+impl Status {
+    /// That of a store that does not exist yet.
+    pub fn of_nothing(sets: &[Migrations]) -> Self {
+        let all = sets
+            .iter()
+            .flat_map(|set| set.list.iter().map(|step| title(set.component, step.version, step.name)));
+        Self { pending: all.collect(), ..Self::default() }
+    }
+}
+
 /// A migration as it is recorded.
 pub(crate) struct Record {
     name: String,
@@ -74,18 +84,16 @@ impl Db {
                 .and_then(|set| set.list.last())
                 .map(|last| last.version)
         };
-        let newer = records.iter().filter(|((component, version), _)| newest(component) < Some(*version));
-        Ok(Status {
-            applied: records
-                .iter()
-                .filter(|(_, record)| record.finished)
-                .map(|((component, version), record)| title(component, *version, &record.name))
-                .collect(),
-            pending: steps.iter().map(Step::title).collect(),
-            newer: newer
-                .map(|((component, version), record)| title(component, *version, &record.name))
-                .collect(),
-        })
+        let mut status = Status { pending: steps.iter().map(Step::title).collect(), ..Status::default() };
+        for ((component, version), record) in &records {
+            let title = title(component, *version, &record.name);
+            if newest(component) < Some(*version) {
+                status.newer.push(title);
+            } else if record.finished {
+                status.applied.push(title);
+            }
+        }
+        Ok(status)
     }
 
     /// Refuses to go on while anything is pending.
@@ -122,9 +130,11 @@ impl Db {
                     sql,
                     begun: record.is_some(),
                 };
-                match record {
-                    Some(record) if record.finished => step.check(record)?,
-                    _ => steps.push(step),
+                if let Some(record) = record {
+                    step.check(record)?;
+                }
+                if record.is_none_or(|record| !record.finished) {
+                    steps.push(step);
                 }
             }
         }
@@ -146,7 +156,7 @@ impl Step {
             return Ok(());
         }
         Err(self.failed(
-            "it was applied with another text than this program has; use the program that applied it",
+            "it was applied or begun with another text than this program has; use the program that did so",
             None,
         ))
     }

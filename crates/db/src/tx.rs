@@ -1,23 +1,19 @@
 //! Connections and transactions of either dialect.
 
-use sqlx::pool::PoolConnection;
-use sqlx::{MySql, MySqlConnection, Sqlite, SqliteConnection, Transaction};
+use sqlx::{MySql, MySqlConnection, Sqlite, SqliteConnection};
 
+use crate::pooled::Pooled;
 use crate::{Dialect, Error};
 
 /// An open transaction. It is rolled back unless [`commit`](Self::commit) is called.
+///
+/// Statements have no time limit of their own: whoever cannot wait drops the transaction, which frees its connection.
 #[derive(Debug)]
-pub enum Tx {
-    Sqlite(Transaction<'static, Sqlite>),
-    MySql(Transaction<'static, MySql>),
-}
+pub struct Tx(pub(crate) Either);
 
 /// A connection outside of any transaction, for reading.
 #[derive(Debug)]
-pub enum Conn {
-    Sqlite(PoolConnection<Sqlite>),
-    MySql(PoolConnection<MySql>),
-}
+pub struct Conn(pub(crate) Either);
 
 /// The driver's own connection, for [`on!`](crate::on!).
 #[derive(Debug)]
@@ -26,41 +22,49 @@ pub enum Raw<'a> {
     MySql(&'a mut MySqlConnection),
 }
 
+#[derive(Debug)]
+pub(crate) enum Either {
+    Sqlite(Pooled<Sqlite>),
+    MySql(Pooled<MySql>),
+}
+
 impl Tx {
-    /// Makes everything done in the transaction true, or nothing of it.
+    /// Makes everything done in the transaction true, or nothing of it. When it fails with [`Error::Unreachable`], nobody
+    /// knows which: the caller has to look, or to do it again in a way that can be done twice.
     pub async fn commit(self) -> Result<(), Error> {
-        match self {
-            Self::Sqlite(tx) => tx.commit().await?,
-            Self::MySql(tx) => tx.commit().await?,
+        match self.0 {
+            Either::Sqlite(tx) => tx.commit().await,
+            Either::MySql(tx) => tx.commit().await,
         }
-        Ok(())
     }
 
     pub async fn rollback(self) -> Result<(), Error> {
-        match self {
-            Self::Sqlite(tx) => tx.rollback().await?,
-            Self::MySql(tx) => tx.rollback().await?,
+        match self.0 {
+            Either::Sqlite(tx) => tx.rollback().await,
+            Either::MySql(tx) => tx.rollback().await,
         }
-        Ok(())
     }
 
     pub const fn dialect(&self) -> Dialect {
-        match self {
-            Self::Sqlite(_) => Dialect::Sqlite,
-            Self::MySql(_) => Dialect::MySql,
+        match self.0 {
+            Either::Sqlite(_) => Dialect::Sqlite,
+            Either::MySql(_) => Dialect::MySql,
         }
     }
 
     pub fn raw(&mut self) -> Raw<'_> {
-        match self {
-            Self::Sqlite(tx) => Raw::Sqlite(tx),
-            Self::MySql(tx) => Raw::MySql(tx),
-        }
+        self.0.raw()
     }
 }
 
 impl Conn {
     pub fn raw(&mut self) -> Raw<'_> {
+        self.0.raw()
+    }
+}
+
+impl Either {
+    fn raw(&mut self) -> Raw<'_> {
         match self {
             Self::Sqlite(connection) => Raw::Sqlite(connection),
             Self::MySql(connection) => Raw::MySql(connection),

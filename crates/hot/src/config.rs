@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use ::config::{Reader, Section, Server, StoreUrl};
+use redis::IntoConnectionInfo;
+use url::Url;
 
 /// Settings of the store of short-lived state.
 #[derive(Clone, Debug)]
@@ -31,4 +33,22 @@ pub enum Redis {}
 impl Server for Redis {
     const SCHEMES: &'static [&'static str] = &["redis", "rediss"];
     const EXAMPLE: &'static str = "redis://USER:PASSWORD@HOST:PORT/DATABASE";
+
+    fn check(url: &Url) -> Result<(), String> {
+        url.as_str().into_connection_info().map(drop).map_err(|error| base::error::chain(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ::config::{Setting, Value};
+
+    use super::*;
+
+    #[test]
+    fn a_url_that_redis_does_not_understand_is_refused_before_anything_starts() {
+        let parse = |text: &str| HotUrl::parse(&Value::Text(text.to_owned()));
+        assert!(parse("redis://:secret@localhost:6379/3").is_ok());
+        assert!(parse("redis://localhost/three").is_err());
+    }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use redis::IntoConnectionInfo;
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::{ErrorKind, IntoConnectionInfo};
 
 use crate::{Config, Error};
 
@@ -25,12 +25,15 @@ impl Hot {
         let settings = ConnectionManagerConfig::new()
             .set_connection_timeout(Some(config.timeout))
             .set_response_timeout(Some(config.timeout))
-            .set_max_delay(config.timeout)
             // The caller decides what is tried again; the next command connects anew.
-            .set_number_of_retries(1);
-        let hot = Self::Redis(ConnectionManager::new_with_config(client, settings).await?);
-        hot.ping().await?;
-        Ok(hot)
+            .set_number_of_retries(0);
+        let opening = async {
+            let hot = Self::Redis(ConnectionManager::new_with_config(client, settings).await?);
+            hot.ping().await?;
+            Ok(hot)
+        };
+        let opened = tokio::time::timeout(config.timeout, opening).await;
+        opened.unwrap_or_else(|_| Err(Error::Unreachable((ErrorKind::Io, "no answer in time").into())))
     }
 
     /// Whether the store answers.

@@ -107,7 +107,7 @@ pub struct Config {
 /// Check each store and say what to do
 ///
 /// Looks at whether the stores can be reached, their versions, settings that endanger data, missing migrations and clocks.
-/// Changes nothing, and may be run beside a running process. Exits with 1 if anything fails.
+/// Changes no data, and may be run beside a running process. Exits with 1 if anything fails.
 #[derive(Debug, Args)]
 pub struct Doctor {
     #[command(flatten)]
@@ -125,8 +125,8 @@ pub struct Completions {
 /// Where the configuration comes from.
 #[derive(Debug, Args)]
 pub struct From {
-    /// The configuration file; `playhouse config` prints one to start from
-    #[arg(long, value_name = "FILE", env = crate::commands::CONFIG_VARIABLE)]
+    /// The configuration file; `playhouse config` prints one to start from [env: PLAYHOUSE_CONFIG]
+    #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub set: Set,

@@ -6,9 +6,9 @@ mod doctor;
 mod migrate;
 mod serve;
 
-use std::path::Path;
+use std::path::PathBuf;
 
-use ::config::{Layers, Loaded, Problems, load};
+use ::config::{ENV_PREFIX, Layers, Loaded, Problems, load};
 use anyhow::Context;
 use clap::CommandFactory;
 
@@ -31,9 +31,14 @@ pub enum Outcome {
 
 impl Outcome {
     pub(crate) fn of_error(error: &anyhow::Error) -> Self {
-        if error.is::<Problems>() { Self::Usage } else { Self::Failed }
+        if error.is::<Problems>() || error.is::<Misuse>() { Self::Usage } else { Self::Failed }
     }
 }
+
+/// A command line or configuration that cannot be meant.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Misuse(String);
 
 pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
     match command {
@@ -45,7 +50,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "playhouse", &mut script);
-            answer(String::from_utf8_lossy(&script).trim_end());
+            answer(String::from_utf8_lossy(&script).trim_end())?;
             Ok(Outcome::Done)
         }
     }
@@ -57,17 +62,27 @@ fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 
 /// The layers under the command's own flags.
 fn layers(from: &From) -> anyhow::Result<Layers> {
-    let layers = with_set(Layers::new(REFERENCE).with_env(environment()), &from.set);
-    let Some(path) = &from.config else { return Ok(layers) };
-    layers
-        .with_file(path)
-        .with_context(|| format!("cannot read the configuration file {}", Path::display(path)))
+    let layers = with_set(Layers::new(REFERENCE).with_env(environment()?), &from.set);
+    // An empty variable counts as not set, like all others.
+    let variable = || std::env::var_os(CONFIG_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let Some(path) = from.config.clone().or_else(variable) else { return Ok(layers) };
+    let cannot_read =
+        |error| Misuse(format!("cannot read the configuration file {}: {error}", path.display()));
+    Ok(layers.with_file(&path).map_err(cannot_read)?)
 }
 
-fn environment() -> impl Iterator<Item = (String, String)> {
-    let text = std::env::vars_os()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-    text.filter(|(name, _)| name != CONFIG_VARIABLE)
+/// The variables that are ours.
+fn environment() -> anyhow::Result<Vec<(String, String)>> {
+    let mut variables = Vec::new();
+    for (name, value) in std::env::vars_os() {
+        let Ok(name) = name.into_string() else { continue };
+        if name.starts_with(ENV_PREFIX) && name != CONFIG_VARIABLE {
+            let value =
+                value.into_string().map_err(|_| Misuse(format!("{name}: the value is not valid UTF-8")))?;
+            variables.push((name, value));
+        }
+    }
+    Ok(variables)
 }
 
 fn with_set(layers: Layers, set: &Set) -> Layers {

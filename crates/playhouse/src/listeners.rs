@@ -57,7 +57,7 @@ impl Sockets {
         };
         let admin = bind("admin").await;
         let mut roles = Vec::new();
-        for name in settings.roles.iter().flat_map(|role| role.listeners()) {
+        for name in settings.roles.iter().flat_map(Role::listeners) {
             if let Some(listener) = bind(name).await {
                 roles.push(RoleSocket { name, listener });
             }

@@ -1,6 +1,6 @@
 //! What a process can be.
 
-use config::Choice;
+use config::{Choice, Rejected, Setting, Value};
 
 /// A role of a process. They start in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -20,25 +20,50 @@ impl Choice for Role {
         &[("gateway", Self::Gateway), ("matchmaking-frontend", Self::MatchmakingFrontend)];
 }
 
-/// As it is written in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RoleWord {
-    All,
-    One(Role),
+/// A set of roles, in their order and each once. Never empty.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Roles(Vec<Role>);
+
+impl Roles {
+    /// How all roles are written.
+    const ALL: &'static str = "all";
+
+    pub fn iter(&self) -> impl Iterator<Item = Role> {
+        self.0.iter().copied()
+    }
+
+    pub fn is_all(&self) -> bool {
+        self.0 == Role::ALL
+    }
+
+    /// As a person writes them.
+    pub fn words(&self) -> String {
+        self.iter().map(Choice::word).collect::<Vec<_>>().join(",")
+    }
 }
 
-impl Choice for RoleWord {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("all", Self::All),
-        ("gateway", Self::One(Role::Gateway)),
-        ("matchmaking-frontend", Self::One(Role::MatchmakingFrontend)),
-    ];
-}
+impl Setting for Roles {
+    fn expected() -> String {
+        format!("a list of roles: {:?}, or {}", Self::ALL, Role::expected())
+    }
 
-/// The roles that the words mean, in their order and each once.
-pub(crate) fn roles(words: &[RoleWord]) -> Vec<Role> {
-    let wanted = |role: &Role| words.contains(&RoleWord::All) || words.contains(&RoleWord::One(*role));
-    Role::ALL.into_iter().filter(wanted).collect()
+    fn parse(value: &Value) -> Result<Self, Rejected> {
+        let words: Vec<String> = Setting::parse(value)?;
+        let mut roles = Vec::new();
+        for word in words {
+            match word.as_str() {
+                Self::ALL => roles.extend(Role::ALL),
+                _ => roles.push(Role::parse(&Value::Text(word))?),
+            }
+        }
+        roles.sort();
+        roles.dedup();
+        if roles.is_empty() { Err(Rejected::because("name at least one")) } else { Ok(Self(roles)) }
+    }
+
+    fn show(&self) -> String {
+        if self.is_all() { format!("[{:?}]", Self::ALL) } else { self.0.show() }
+    }
 }
 
 #[cfg(test)]
@@ -46,13 +71,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn roles_have_one_order_and_one_spelling() {
+    fn roles_are_a_set_with_an_order() {
+        let parse = |text: &str| Roles::parse(&Value::Word(text.to_owned()));
         assert!(Role::ALL.is_sorted());
-        let reversed =
-            [RoleWord::One(Role::MatchmakingFrontend), RoleWord::One(Role::Gateway), RoleWord::All];
-        assert_eq!(roles(&reversed), Role::ALL);
-        for role in Role::ALL {
-            assert!(RoleWord::WORDS.contains(&(role.word(), RoleWord::One(role))), "{role:?}");
-        }
+        assert!(parse("matchmaking-frontend, gateway").unwrap().is_all());
+        assert_eq!(parse("gateway,gateway").unwrap().words(), "gateway");
+        assert_eq!(parse("all").unwrap().show(), "[\"all\"]");
+        assert!(parse("").is_err() && parse("gatewey").is_err());
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::{Reader, Section};
 
-use crate::role::{Role, RoleWord, roles};
+use crate::role::Roles;
 
 /// The commented reference: every key with its default and its meaning.
 pub const REFERENCE: &str = include_str!("reference.toml");
@@ -13,7 +13,7 @@ pub const REFERENCE: &str = include_str!("reference.toml");
 /// The settings of a process.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub roles: Vec<Role>,
+    pub roles: Roles,
     pub listen: Listen,
     pub db: db::Config,
     pub hot: hot::Config,
@@ -34,9 +34,8 @@ pub struct Listen {
 
 impl Section for Settings {
     fn read(reader: &mut Reader<'_>) -> Self {
-        let words: Vec<RoleWord> = reader.get("process.roles");
         let settings = Self {
-            roles: roles(&words),
+            roles: reader.get("process.roles"),
             listen: reader.section("listen"),
             db: reader.section("db"),
             hot: reader.section("hot"),
@@ -46,32 +45,28 @@ impl Section for Settings {
                 .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
             telemetry: reader.section("telemetry"),
         };
-        reader.check(&["process.roles"], !settings.roles.is_empty(), || {
-            "name at least one role, or \"all\"".to_owned()
-        });
         settings.check_embedded(reader);
         settings
     }
 }
 
 impl Settings {
-    /// An embedded store is inside one process, so no other process can play the roles that this one leaves out.
+    /// An embedded store is inside one process: no other process may need it.
     fn check_embedded(&self, reader: &mut Reader<'_>) {
-        let embedded = [
-            ("db.url", self.db.url.is_embedded()),
-            ("hot.url", self.hot.url.is_embedded()),
-            ("bus.url", self.bus.url.is_embedded()),
-        ];
-        let keys: Vec<&str> =
-            embedded.iter().filter(|(_, embedded)| *embedded).map(|(key, _)| *key).collect();
-        let alone = self.roles == Role::ALL;
-        reader.check(&["process.roles"], alone || keys.is_empty() || self.roles.is_empty(), || {
-            format!(
-                "{} is embedded and serves one process, which has to play all roles; leave roles at [\"all\"], or give {} \
-                 the URL of a server",
-                keys.join(", "),
-                if keys.len() == 1 { "it" } else { "each" },
-            )
+        let short_lived = [("hot.url", self.hot.url.is_embedded()), ("bus.url", self.bus.url.is_embedded())];
+        // Only the lock on the SQLite file keeps a second process away.
+        for (key, embedded) in short_lived {
+            reader.check(&[key, "db.url"], !embedded || self.db.url.is_embedded(), || {
+                "memory: serves one process, and the database is a server that several may share; give this store the URL \
+                 of a server too, or db.url a sqlite: file"
+                    .to_owned()
+            });
+        }
+        let embedded = self.db.url.is_embedded() || short_lived.iter().any(|(_, embedded)| *embedded);
+        reader.check(&["process.roles"], self.roles.is_all() || !embedded, || {
+            "a store is embedded (db.url, hot.url or bus.url), so this process is the only one and has to play all roles; \
+             leave it at [\"all\"], or give the stores the URLs of servers"
+                .to_owned()
         });
     }
 }
@@ -140,7 +135,7 @@ mod tests {
     #[test]
     fn the_default_is_one_process_with_all_roles_on_loopback() {
         let Loaded { config, .. } = load("").unwrap();
-        assert_eq!(config.roles, Role::ALL);
+        assert!(config.roles.is_all());
         let listen = config.listen;
         for address in [listen.gateway, listen.internal, listen.admin, listen.open_match] {
             assert!(address.ip().is_loopback());
@@ -148,13 +143,24 @@ mod tests {
     }
 
     #[test]
-    fn embedded_stores_want_all_roles() {
-        let problems =
-            load("[process]\nroles = [\"gateway\"]\n[hot]\nurl = \"redis://h\"\n").unwrap_err().to_string();
-        assert!(problems.contains("db.url, bus.url is embedded"), "{problems}");
-        let fleet = "[process]\nroles = [\"gateway\"]\n[db]\nurl = \"mysql://h/d\"\n[hot]\nurl = \"redis://h\"\n\
-                     [bus]\nurl = \"nats://h\"\n";
-        assert_eq!(load(fleet).unwrap().config.roles, [Role::Gateway]);
+    fn embedded_stores_want_one_process() {
+        let file = |roles: &str, db: &str, hot: &str, bus: &str| {
+            format!(
+                "[process]\nroles = [{roles:?}]\n[db]\nurl = {db:?}\n[hot]\nurl = {hot:?}\n[bus]\nurl = {bus:?}\n"
+            )
+        };
+        let (mysql, redis, nats) = ("mysql://h/d", "redis://h", "nats://h");
+        for (sound, roles, db, hot, bus) in [
+            (true, "gateway", mysql, redis, nats),
+            (true, "all", "sqlite:x", redis, nats),
+            (true, "all", "sqlite:x", "memory:", "memory:"),
+            (false, "gateway", "sqlite:x", redis, nats),
+            (false, "all", mysql, "memory:", nats),
+            (false, "all", mysql, redis, "memory:"),
+        ] {
+            let loaded = load(&file(roles, db, hot, bus));
+            assert_eq!(loaded.is_ok(), sound, "{roles} {db} {hot} {bus}: {loaded:?}");
+        }
     }
 
     #[test]

@@ -6,14 +6,13 @@ use base::error::Coded;
 use base::id::ProcessId;
 use base::{Backoff, Clock, error};
 use bus::Bus;
-use config::Choice;
 use db::{Db, Migrations};
 use hot::Hot;
 use runtime::Process;
 use runtime::http::admin;
 use runtime::lifecycle::{Drain, LoopError, Part, Stage};
 use runtime::telemetry::MetricsPush;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
 use crate::listeners::{BindError, Sockets, common_routes};
 use crate::{Settings, VERSION};
@@ -33,6 +32,8 @@ pub(crate) enum StartError {
     Unreachable { store: &'static str, after: Duration, source: Box<dyn std::error::Error + Send + Sync> },
     #[error("{store} cannot be used")]
     Store { store: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error("cannot tell the addresses")]
+    Announce(#[source] anyhow::Error),
 }
 
 /// Everything that a start needs.
@@ -59,9 +60,7 @@ impl Start {
             let db = db.clone();
             async move { db.close().await }
         });
-        prepare(&db, &settings)
-            .await
-            .map_err(|source| StartError::Store { store: "db", source: source.into() })?;
+        reach.attempt("db", &db_part, async || prepare(&db, &settings).await, None).await?;
         let hot = reach.open("hot", &hot_part, async || Hot::open(&settings.hot).await).await?;
         let bus = reach.open("bus", &bus_part, async || Bus::open(&settings.bus).await).await?;
         process.close_at_end("bus", {
@@ -94,8 +93,7 @@ impl Start {
         for socket in sockets.roles {
             process.serve(Stage::Listeners, socket.name, socket.listener, common_routes());
         }
-        let roles: Vec<&str> = settings.roles.iter().map(|role| role.word()).collect();
-        tracing::info!(process = %id, version = VERSION, roles = roles.join(","), "started");
+        tracing::info!(process = %id, version = VERSION, roles = settings.roles.words(), "started");
         Ok(())
     }
 }
@@ -128,12 +126,33 @@ impl Reach {
     where
         E: Coded + Send + Sync + 'static,
     {
+        let opened = self.attempt(store, part, open, Some(self.deadline)).await?;
+        part.ready();
+        Ok(opened)
+    }
+
+    /// Tries again what fails for the moment. An attempt is cut off at `cut_off`, or not at all: a migration takes the time
+    /// it takes.
+    async fn attempt<T, E>(
+        &self,
+        store: &'static str,
+        part: &Part,
+        attempt: impl AsyncFn() -> Result<T, E>,
+        cut_off: Option<Instant>,
+    ) -> Result<T, StartError>
+    where
+        E: Coded + Send + Sync + 'static,
+    {
+        let unreachable = |source| StartError::Unreachable { store, after: self.timeout, source };
         for failures in 1.. {
-            match open().await {
-                Ok(opened) => {
-                    part.ready();
-                    return Ok(opened);
+            let attempted = match cut_off {
+                Some(deadline) => {
+                    timeout_at(deadline, attempt()).await.map_err(|late| unreachable(late.into()))?
                 }
+                None => attempt().await,
+            };
+            match attempted {
+                Ok(done) => return Ok(done),
                 Err(error) if !error.is_passing() => {
                     return Err(StartError::Store { store, source: error.into() });
                 }
@@ -142,11 +161,7 @@ impl Reach {
                     part.not_ready(&cause);
                     let wait = REACH.after(failures);
                     if Instant::now() + wait > self.deadline {
-                        return Err(StartError::Unreachable {
-                            store,
-                            after: self.timeout,
-                            source: error.into(),
-                        });
+                        return Err(unreachable(error.into()));
                     }
                     tracing::warn!(store, cause, "not reachable yet");
                     tokio::time::sleep(wait).await;
@@ -157,7 +172,7 @@ impl Reach {
     }
 }
 
-/// Tells readiness whether a store still answers.
+/// Tells readiness again and again whether a store still answers.
 async fn watch<E>(
     every: Duration,
     drain: Drain,
@@ -174,4 +189,43 @@ where
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    #[test]
+    fn migrations_are_numbered_named_and_single_statements_on_mysql() {
+        let components: BTreeSet<&str> = MIGRATIONS.iter().map(|set| set.component).collect();
+        assert_eq!(components.len(), MIGRATIONS.len(), "two sets have one component");
+        for set in MIGRATIONS {
+            for (at, migration) in set.list.iter().enumerate() {
+                assert_eq!(migration.version as usize, at + 1, "{}", set.component);
+                let statements = migration.mysql.split(';').filter(|text| !text.trim().is_empty()).count();
+                assert_eq!(statements, 1, "{}: MySQL commits each statement by itself", migration.name);
+            }
+        }
+    }
+
+    /// A changed text makes every deployed database refuse. This snapshot only ever grows.
+    #[test]
+    fn released_migrations_are_never_edited() {
+        let digest = |text: &str| {
+            Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let lines: Vec<String> = MIGRATIONS
+            .iter()
+            .flat_map(|set| set.list.iter().map(move |step| (set.component, step)))
+            .map(|(component, step)| {
+                let (sqlite, mysql) = (digest(step.sqlite), digest(step.mysql));
+                format!("{component}/{:04}_{} sqlite:{sqlite} mysql:{mysql}", step.version, step.name)
+            })
+            .collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
 }

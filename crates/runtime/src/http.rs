@@ -7,6 +7,7 @@
 
 mod admin;
 mod problem;
+mod serve;
 
 use std::any::Any;
 use std::str::FromStr;
@@ -28,6 +29,8 @@ use crate::telemetry::TraceContext;
 
 pub use admin::admin;
 pub use problem::Problem;
+pub use serve::Limits;
+pub(crate) use serve::serve;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -44,18 +47,24 @@ impl Serving {
 
     pub fn wrap(&self, listener: &'static str, router: Router) -> Router {
         let panics = self.metrics.panics.get_or_create(&ListenerLabels { listener }).clone();
-        let on_panic = move |panic: Box<dyn Any + Send>| {
+        let on_panic = move |_: Box<dyn Any + Send>| {
+            // What it said is in the log already.
             panics.inc();
-            tracing::error!(panic = panic_text(panic.as_ref()), "a handler panicked");
             Problem::new(Code::Internal).into_response()
         };
         let metrics = self.metrics.clone();
         router
-            .fallback(async || Problem::new(Code::NotFound).detail("There is nothing at this address."))
+            .fallback(nothing_here)
             .method_not_allowed_fallback(async || Problem::new(Code::MethodNotAllowed))
             .layer(CatchPanicLayer::custom(on_panic))
             .layer(middleware::from_fn(move |request, next| answer(metrics.clone(), listener, request, next)))
     }
+}
+
+async fn nothing_here(request: Request) -> Problem {
+    // To a gRPC client a path is a method.
+    let code = if is_grpc(&request) { Code::Unimplemented } else { Code::NotFound };
+    Problem::new(code).detail("There is nothing at this address.")
 }
 
 async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Request, next: Next) -> Response {

@@ -68,7 +68,21 @@ impl Setting for LogFilter {
 
     fn parse(value: &Value) -> Result<Self, Rejected> {
         let text = String::parse(value)?;
-        let targets = Targets::from_str(&text).map_err(|error| Rejected::because(error.to_string()))?;
+        // The parser takes any single word for a part of the program, and so `inof` would switch everything off.
+        let is_level = |word: &str| matches!(word, "error" | "warn" | "info" | "debug" | "trace");
+        let mut targets = Targets::new().with_default(LevelFilter::INFO);
+        for word in text.split(',').map(str::trim) {
+            let (target, level) =
+                word.split_once('=').map_or((None, word), |(target, level)| (Some(target), level));
+            let level = LevelFilter::from_str(level)
+                .ok()
+                .filter(|_| is_level(level))
+                .ok_or_else(Rejected::default)?;
+            targets = match target {
+                Some(target) => targets.with_target(target, level),
+                None => targets.with_default(level),
+            };
+        }
         Ok(Self(text, targets))
     }
 
@@ -126,17 +140,27 @@ impl Telemetry {
             .with(log_layer(config.log_format).with_filter(wanted.clone()))
             .with(quiet(&wanted))
             .init();
+        log_panics();
         Ok(Self { traces })
     }
 
-    /// Sends what is left. Blocks until it is sent or the exporter gives up.
+    /// Sends what is left. Blocks, for a second at most.
     pub fn stop(self) {
         if let Some(traces) = self.traces
-            && let Err(error) = traces.shutdown()
+            && let Err(error) = traces.shutdown_with_timeout(otlp::FAREWELL)
         {
-            tracing::warn!(%error, "some traces were not sent");
+            tracing::warn!(cause = %error, "some traces were not sent");
         }
     }
+}
+
+/// Makes a panic one line of the log, like everything else.
+fn log_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let place = panic.location().map(ToString::to_string).unwrap_or_default();
+        let text = crate::http::panic_text(panic.payload());
+        tracing::error!(place, "panic: {text}");
+    }));
 }
 
 /// Silences the libraries that were not asked for by name.
@@ -152,6 +176,7 @@ where
     S: tracing::Subscriber + for<'a> tracing_subscriber::registry::LookupSpan<'a>,
 {
     let terminal = std::io::stderr().is_terminal();
+    let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let layer = fmt::layer().with_writer(std::io::stderr);
     let human = match format {
         LogFormat::Auto => terminal,
@@ -159,8 +184,29 @@ where
         LogFormat::Json => false,
     };
     if human {
-        layer.with_ansi(terminal).with_target(false).boxed()
+        layer.with_ansi(terminal && colours).with_target(false).boxed()
     } else {
         layer.json().flatten_event(true).with_current_span(true).with_span_list(false).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_levels_and_nothing_else() {
+        let parse = |text: &str| LogFilter::parse(&Value::Text(text.to_owned()));
+        for good in ["info", "warn,db=debug", "db=trace", "error, runtime::http=debug"] {
+            assert!(parse(good).is_ok(), "{good}");
+        }
+        for bad in ["", "inof", "verbose", "off", "db", "db=", "db=loud", "info,,warn"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+        // A part that is named does not silence the others.
+        let LogFilter(_, targets) = parse("db=debug").unwrap();
+        assert!(targets.would_enable("playhouse", &tracing::Level::INFO));
+        assert!(targets.would_enable("db", &tracing::Level::DEBUG));
+        assert!(!targets.would_enable("playhouse", &tracing::Level::DEBUG));
     }
 }

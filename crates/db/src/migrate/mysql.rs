@@ -32,7 +32,7 @@ const FORGET: &str =
 const LOCK: &str = "SELECT GET_LOCK(CONCAT('playhouse_migrate:', LEFT(SHA2(DATABASE(), 256), 40)), ?)";
 const UNLOCK: &str = "DO RELEASE_LOCK(CONCAT('playhouse_migrate:', LEFT(SHA2(DATABASE(), 256), 40)))";
 
-/// A table, column, key or row-format that is there already, or is gone already.
+/// A table, column or key that is there already, or is gone already.
 const DONE_BEFORE: [u16; 5] = [1050, 1051, 1060, 1061, 1091];
 
 pub(super) async fn records(pool: &MySqlPool) -> Result<Records, Error> {

@@ -1,6 +1,7 @@
-use db::Db;
+use db::{Db, on};
 use futures::future::join_all;
 use prometheus_client::registry::Registry;
+use sqlx::Executor;
 use testkit::{Proxy, eventually, need};
 
 use super::*;
@@ -63,14 +64,40 @@ async fn a_silent_network_is_noticed_and_got_over() {
     eventually("the store answers again", PATIENCE, || answers(&db)).await;
 }
 
-/// Waits until so many connections are at rest.
+/// The network stays silent: the place in the pool must be free all the same, and closing must end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
+    let server = need!(SqlServer::shared().await);
+    let database = server.database().await;
+    let proxy = Proxy::to(server.addr()).await;
+    let mut config = config(DbUrl::MySql(proxy.url(database.url()).parse().unwrap()));
+    config.acquire_timeout = Duration::from_millis(300);
+    config.max_connections = 2;
+    let db = Db::open(&config).await.unwrap();
+    let (mut tx, committing) = (db.begin().await.unwrap(), db.begin().await.unwrap());
+    proxy.half_open().await;
+    let started = std::time::Instant::now();
+    assert!(committing.commit().await.is_err());
+    let statement = async { on!(tx, raw => { raw.execute("SELECT 1").await.map(drop) }) };
+    assert!(tokio::time::timeout(Duration::from_millis(300), statement).await.is_err());
+    drop(tx);
+    connections(&db, "used", 0).await;
+    db.close().await;
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
 async fn idle(db: &Db, count: u32) {
+    connections(db, "idle", count).await;
+}
+
+/// Waits until so many connections are in a state.
+async fn connections(db: &Db, state: &str, count: u32) {
     let mut registry = Registry::default();
     db.register_metrics(&mut registry);
-    eventually("connections at rest", PATIENCE, async || {
+    eventually("connections change their state", PATIENCE, async || {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        if text.contains(&format!("{{state=\"idle\"}} {count}\n")) { Ok(()) } else { Err(text) }
+        if text.contains(&format!("{{state=\"{state}\"}} {count}\n")) { Ok(()) } else { Err(text) }
     })
     .await;
 }

@@ -1,6 +1,6 @@
 use base::Code;
 use base::error::Coded;
-use db::{Db, Error, Raw, on};
+use db::{Db, Dialect, Error, Raw, on};
 use futures::future::join_all;
 use sqlx::Executor;
 use testkit::need;
@@ -98,6 +98,9 @@ async fn whoever_comes_first_decides_what_is_agreed() {
         assert!(ours.contains(&agreed[0]));
         assert!(agreed.iter().all(|value| *value == agreed[0]), "{agreed:?}");
         assert_eq!(db.deployment().await.unwrap(), db.deployment().await.unwrap());
+        if db.dialect() == Dialect::MySql {
+            assert!(db.agree("too long", &"x".repeat(300)).await.is_err(), "what does not fit is not cut");
+        }
         db.close().await;
     }
 }

@@ -1,46 +1,57 @@
 //! `playhouse dev`
 
+use std::path::{Path, PathBuf};
+
 use ::config::Layers;
 use anyhow::Context;
 
-use super::{Outcome, environment, serve, settings, with_set};
+use super::{Misuse, Outcome, environment, serve, settings, with_set};
 use crate::cli::Dev;
 use crate::listeners::Addresses;
 use crate::{REFERENCE, VERSION, answer};
 
+/// What `dev` decides by itself.
+const DECIDED: [(&str, &str); 4] =
+    [("db.migrate", "true"), ("hot.url", "memory:"), ("bus.url", "memory:"), ("process.roles", "all")];
+
 pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
+    let decided = |key: &str| key == "db.url" || DECIDED.iter().any(|(decided, _)| *decided == key);
+    if let Some((key, _)) = args.set.set.iter().find(|(key, _)| decided(key)) {
+        let what = format!("`playhouse dev` decides {key} by itself; use `playhouse serve` to choose it");
+        return Err(Misuse(what).into());
+    }
     let temporary =
         args.ephemeral.then(tempfile::tempdir).transpose().context("cannot make a temporary folder")?;
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
-    let layers = layers(&args, data);
-    let settings = settings(layers)?.config;
+    let settings = settings(layers(&args, data)?)?.config;
     let kept = (!args.ephemeral).then(|| data.display().to_string());
     let print = args.print.print_addresses;
     serve::run_process(settings, move |addresses| {
-        answer(&if print { addresses.to_json() } else { banner(addresses, kept.as_deref()) });
+        answer(&if print { addresses.to_json() } else { banner(addresses, kept.as_deref()) })
     })
 }
 
 /// Embedded stores, whatever the environment says: that is what `dev` is.
-fn layers(args: &Dev, data: &std::path::Path) -> Layers {
-    let url = format!("sqlite:{}", data.join("playhouse.db").display());
-    let layers = Layers::new(REFERENCE).with_env(environment());
-    let layers = with_set(layers, &args.set)
-        .with_flag("--data", "db.url", url)
-        .with_flag("playhouse dev", "db.migrate", "true")
-        .with_flag("playhouse dev", "hot.url", "memory:")
-        .with_flag("playhouse dev", "bus.url", "memory:")
-        .with_flag("playhouse dev", "process.roles", "all");
+fn layers(args: &Dev, data: &Path) -> anyhow::Result<Layers> {
+    // By its components, because two leading slashes mean something else in a URL.
+    let file: PathBuf = data.join("playhouse.db").components().collect();
+    let file =
+        file.to_str().ok_or_else(|| Misuse(format!("--data: {} is not valid UTF-8", data.display())))?;
+    // The banner is what a newcomer should see; `--set telemetry.log=info` brings the rest.
+    let layers = Layers::new(REFERENCE).with_default("telemetry.log", "warn").with_env(environment()?);
+    let layers = with_set(layers, &args.set).with_flag("--data", "db.url", format!("sqlite:{file}"));
+    let layers =
+        DECIDED.iter().fold(layers, |layers, (key, value)| layers.with_flag("playhouse dev", key, *value));
     let ports = [
         ("--gateway-port", "listen.gateway", args.gateway_port),
         ("--internal-port", "listen.internal", args.internal_port),
         ("--admin-port", "listen.admin", args.admin_port),
         ("--open-match-port", "listen.open_match", args.open_match_port),
     ];
-    ports.into_iter().fold(layers, |layers, (flag, key, port)| match port {
+    Ok(ports.into_iter().fold(layers, |layers, (flag, key, port)| match port {
         Some(port) => layers.with_flag(flag, key, format!("127.0.0.1:{port}")),
         None => layers,
-    })
+    }))
 }
 
 fn banner(addresses: &Addresses, data: Option<&str>) -> String {

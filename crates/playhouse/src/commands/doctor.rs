@@ -17,27 +17,28 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
         ("bus", settings.bus.url.to_string(), bus::examine(&settings.bus, &clock).await),
     ];
     for (name, url, findings) in &stores {
-        answer(&format!("{name:<5} {url}"));
+        answer(&format!("{name:<5} {url}"))?;
         for finding in findings {
-            show(finding);
+            show(finding)?;
         }
     }
     let count = |verdict| {
         stores.iter().flat_map(|(_, _, findings)| findings).filter(|f| f.verdict == verdict).count()
     };
     let (failures, warnings) = (count(Verdict::Failure), count(Verdict::Warning));
-    answer(&format!("\n{failures} failed, {warnings} to mind"));
+    answer(&format!("\n{failures} failed, {warnings} to mind"))?;
     Ok(if failures == 0 { Outcome::Done } else { Outcome::Failed })
 }
 
-fn show(finding: &Finding) {
+fn show(finding: &Finding) -> anyhow::Result<()> {
     let mark = match finding.verdict {
         Verdict::Good => "ok",
         Verdict::Warning => "mind",
         Verdict::Failure => "FAIL",
     };
-    answer(&format!("  {mark:<5} {}", finding.what));
-    if let Some(advice) = &finding.advice {
-        answer(&format!("        → {advice}"));
+    answer(&format!("  {mark:<5} {}", finding.what))?;
+    match &finding.advice {
+        Some(advice) => answer(&format!("        → {advice}")),
+        None => Ok(()),
     }
 }

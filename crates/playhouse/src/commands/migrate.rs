@@ -1,6 +1,6 @@
 //! `playhouse migrate`
 
-use db::Db;
+use db::{Db, DbUrl, Status};
 
 use super::{Outcome, layers, settings};
 use crate::answer;
@@ -9,30 +9,41 @@ use crate::start::MIGRATIONS;
 
 pub(super) async fn run(args: Migrate) -> anyhow::Result<Outcome> {
     let settings = settings(layers(&args.from)?)?.config;
+    if args.dry_run {
+        return show(&status(&settings.db).await?);
+    }
     let db = Db::open(&settings.db).await?;
-    let outcome = if args.dry_run { show(&db).await } else { migrate(&db).await };
+    let applied = db.migrate(MIGRATIONS).await;
     db.close().await;
-    Ok(outcome?)
-}
-
-async fn migrate(db: &Db) -> Result<Outcome, db::Error> {
-    let applied = db.migrate(MIGRATIONS).await?;
+    let applied = applied?;
     for migration in &applied {
-        answer(&format!("applied  {migration}"));
+        answer(&format!("applied  {migration}"))?;
     }
     if applied.is_empty() {
-        answer("nothing to do: all migrations are applied");
+        answer("nothing to do: all migrations are applied")?;
     }
     Ok(Outcome::Done)
 }
 
-async fn show(db: &Db) -> Result<Outcome, db::Error> {
-    let status = db.migration_status(MIGRATIONS).await?;
+/// Looks, and neither creates nor takes anything.
+async fn status(config: &db::Config) -> Result<Status, db::Error> {
+    if let DbUrl::Sqlite(path) = &config.url
+        && !path.exists()
+    {
+        return Ok(Status::of_nothing(MIGRATIONS));
+    }
+    let db = Db::open_to_read(config).await?;
+    let status = db.migration_status(MIGRATIONS).await;
+    db.close().await;
+    status
+}
+
+fn show(status: &Status) -> anyhow::Result<Outcome> {
     for (state, migrations) in
         [("applied", &status.applied), ("pending", &status.pending), ("newer", &status.newer)]
     {
         for migration in migrations {
-            answer(&format!("{state:<8} {migration}"));
+            answer(&format!("{state:<8} {migration}"))?;
         }
     }
     Ok(if status.pending.is_empty() { Outcome::Done } else { Outcome::Failed })

@@ -19,15 +19,14 @@ pub(super) fn run(args: Serve) -> anyhow::Result<Outcome> {
     }
     let settings = settings(layers)?.config;
     let print = args.print.print_addresses;
-    run_process(settings, |addresses| {
-        if print {
-            answer(&addresses.to_json());
-        }
-    })
+    run_process(settings, |addresses| if print { answer(&addresses.to_json()) } else { Ok(()) })
 }
 
 /// Runs a process until it is told to stop. `announce` is called once everything answers.
-pub(super) fn run_process(settings: Settings, announce: impl FnOnce(&Addresses)) -> anyhow::Result<Outcome> {
+pub(super) fn run_process(
+    settings: Settings,
+    announce: impl FnOnce(&Addresses) -> anyhow::Result<()>,
+) -> anyhow::Result<Outcome> {
     let id = ProcessId::generate();
     let telemetry = Telemetry::start(&settings.telemetry, id, VERSION)?;
     let runtime = super::runtime()?;
@@ -43,15 +42,17 @@ pub(super) fn run_process(settings: Settings, announce: impl FnOnce(&Addresses))
         let start = Start { id, clock: Clock::system(), settings, sockets };
         let exit = process.run(signals, async |process| {
             start.run(process).await?;
-            announce(&addresses);
-            Ok(())
+            announce(&addresses).map_err(StartError::Announce)
         });
         anyhow::Ok(exit.await)
     })?;
     // What was cut off is not waited for.
     runtime.shutdown_background();
     let outcome = report(&exit);
-    telemetry.stop();
+    // At once means at once.
+    if !matches!(exit, Exit::Forced(Forced::SecondSignal)) {
+        telemetry.stop();
+    }
     Ok(outcome)
 }
 

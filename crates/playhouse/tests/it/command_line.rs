@@ -32,3 +32,11 @@ async fn a_wrong_command_line_is_usage() {
     assert_eq!(code, 2);
     assert!(errors.contains("expected KEY=VALUE"), "{errors}");
 }
+
+#[tokio::test]
+async fn an_answer_that_cannot_be_written_is_a_failure() {
+    let program = concat!("'", env!("CARGO_BIN_EXE_playhouse"), "' config > /dev/full");
+    let (code, _, errors) = run(Program::new("/bin/sh").args(["-c", program])).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains("cannot write the answer"), "{errors}");
+}

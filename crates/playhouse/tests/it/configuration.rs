@@ -40,6 +40,8 @@ async fn the_reference_is_a_configuration_and_says_what_is_in_force() {
     std::fs::write(&file, reference).unwrap();
     let program = playhouse(&["config", "--effective", "--config", file.to_str().unwrap()])
         .args(["--set", "hot.timeout=3s"])
+        .env("PLAYHOUSE_HOT_URL", "redis://:hunter2@redis")
+        .env("PLAYHOUSE_BUS_URL", "nats://hunter2@nats")
         .env("PLAYHOUSE_DB_URL", "mysql://root:hunter2@db/play");
     let (code, effective, _) = run(program).await;
     assert_eq!(code, 0);
@@ -54,7 +56,7 @@ async fn the_reference_is_a_configuration_and_says_what_is_in_force() {
 #[tokio::test]
 async fn a_file_that_cannot_be_read_is_named() {
     let (code, _, errors) = run(playhouse(&["serve", "--config", "/nowhere/x.toml"])).await;
-    assert_eq!(code, 1);
+    assert_eq!(code, 2);
     assert!(errors.contains("cannot read the configuration file /nowhere/x.toml: No such file"), "{errors}");
 }
 
@@ -63,4 +65,19 @@ async fn an_unknown_variable_is_refused_with_a_suggestion() {
     let (code, _, errors) = run(playhouse(&["serve"]).env("PLAYHOUSE_DB_ULR", "x")).await;
     assert_eq!(code, 2);
     assert!(errors.contains("did you mean `PLAYHOUSE_DB_URL`?"), "{errors}");
+}
+
+#[tokio::test]
+async fn the_file_may_be_named_by_a_variable_and_an_empty_one_is_none() {
+    let named = playhouse(&["config", "--effective"]);
+    let (code, _, errors) = run(named.clone().env("PLAYHOUSE_CONFIG", "/nowhere/x.toml")).await;
+    assert_eq!(code, 2, "{errors}");
+    assert_eq!(run(named.env("PLAYHOUSE_CONFIG", "")).await.0, 0);
+}
+
+#[tokio::test]
+async fn options_that_would_be_ignored_are_refused() {
+    let (code, _, errors) = run(playhouse(&["config", "--set", "db.migrate=true"])).await;
+    assert_eq!(code, 2);
+    assert!(errors.contains("go with --effective"), "{errors}");
 }

@@ -47,7 +47,7 @@ async fn deployment(running: &Running) -> String {
 #[tokio::test]
 async fn the_data_is_kept_over_a_stop_and_over_a_kill() {
     let folder = Folder::fresh().unwrap();
-    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let program = dev(&["--data", folder.path().to_str().unwrap(), "--set", "telemetry.log=info"]);
     let running = program.start().unwrap();
     let first = deployment(&running).await;
     running.sigint();
@@ -92,6 +92,22 @@ async fn ports_that_are_taken_are_all_named() {
     assert_eq!(code, 1);
     assert!(errors.contains(&format!("listen.gateway = {}", ports[0])), "{errors}");
     assert!(errors.contains(&format!("listen.admin = {}", ports[1])), "{errors}");
+}
+
+#[tokio::test]
+async fn a_folder_with_two_leading_slashes_is_the_folder_that_is_meant() {
+    let folder = Folder::fresh().unwrap();
+    let data = format!("/{}", folder.path().join("data").display());
+    let running = dev(&["--data", &data]).folder(folder.path()).start().unwrap();
+    addresses(&running).await;
+    assert!(folder.path().join("data/playhouse.db").exists());
+}
+
+#[tokio::test]
+async fn what_dev_decides_cannot_be_set() {
+    let (code, _, errors) = run(dev(&["--set", "db.url=mysql://h/d"])).await;
+    assert_eq!(code, 2);
+    assert!(errors.contains("`playhouse dev` decides db.url by itself"), "{errors}");
 }
 
 #[tokio::test]

@@ -1,7 +1,7 @@
 use std::time::Instant;
 
 use futures::future::join_all;
-use testkit::{Database, Folder, Nats, Redis, SqlServer, eventually, need};
+use testkit::{Database, Folder, Nats, Proxy, Redis, SqlServer, eventually, need};
 
 use super::*;
 
@@ -98,7 +98,12 @@ async fn a_migration_killed_at_any_moment_is_taken_up_by_the_next() {
     let sql = need!(SqlServer::shared().await);
     for round in 0..12_u32 {
         let database = sql.database().await;
-        let migrate = || playhouse(&["migrate"]).env("PLAYHOUSE_DB_URL", database.url());
+        let migrate = || {
+            playhouse(&["migrate"])
+                .env("PLAYHOUSE_DB_URL", database.url())
+                .env("PLAYHOUSE_HOT_URL", "redis://unused")
+                .env("PLAYHOUSE_BUS_URL", "nats://unused")
+        };
         let running = migrate().start().unwrap();
         // Rounds reach further and further into the run.
         tokio::time::sleep(Duration::from_millis(2 * u64::from(round))).await;
@@ -138,6 +143,22 @@ async fn a_refusal_fails_the_start_at_once() {
     assert_eq!(code, 1);
     assert!(errors.contains("check the user, the password and its rights in db.url"), "{errors}");
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+/// The network takes the connection and says nothing.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_store_fails_the_start_when_the_time_is_over() {
+    let fleet = need!(Fleet::start().await);
+    let proxy = Proxy::to(fleet.sql.addr()).await;
+    proxy.half_open().await;
+    let program = fleet
+        .serve(&["--set", "lifecycle.start_timeout=1s", "--set", "db.acquire_timeout=1m"])
+        .env("PLAYHOUSE_DB_URL", proxy.url(fleet.database.url()));
+    let started = Instant::now();
+    let (code, _, errors) = run(program).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains("db was not reachable within lifecycle.start_timeout (1s)"), "{errors}");
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -180,6 +201,9 @@ async fn the_doctor_looks_at_every_store_and_says_what_to_do() {
     let (code, fresh, _) = run(playhouse(&["doctor", "--set", &data])).await;
     assert_eq!(code, 1);
     assert!(fresh.contains("does not exist yet"), "{fresh}");
+    let (code, pending, _) = run(playhouse(&["migrate", "--dry-run", "--set", &data])).await;
+    assert_eq!((code, pending.as_str()), (1, "pending  db/0001_deployment_settings\n"));
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "looking must create nothing");
     assert_eq!(run(playhouse(&["migrate", "--set", &data])).await.0, 0);
     let (code, sound, _) = run(playhouse(&["doctor", "--set", &data])).await;
     assert_eq!(code, 0, "{sound}");

@@ -137,6 +137,29 @@ async fn a_collector_that_is_away_disturbs_nothing() {
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }
 
+/// It takes the connection and never answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_that_is_silent_does_not_hold_up_the_end() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    for signals in [1, 2] {
+        let running =
+            dev(&["--ephemeral", "--set", "lifecycle.grace=5s", "--set", "telemetry.otlp_interval=1s"])
+                .env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", &endpoint)
+                .start()
+                .unwrap();
+        let at = addresses(&running).await;
+        assert_eq!(get(format!("http://{}/healthz", at["gateway"])).await.0, 200);
+        let asked = std::time::Instant::now();
+        (0..signals).for_each(|_| running.sigterm());
+        running.wait(PATIENCE).await;
+        assert!(asked.elapsed() < Duration::from_millis(3500), "{signals} signals: {:?}", asked.elapsed());
+        if signals == 1 {
+            assert_eq!(running.exit_status().unwrap().code(), Some(0));
+        }
+    }
+}
+
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

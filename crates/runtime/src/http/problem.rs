@@ -50,13 +50,11 @@ impl Problem {
 
     /// A gRPC answer without messages: the status stands in the headers, the HTTP status is 200.
     fn render_grpc(&self, response: &mut Response) {
-        // A path that is not there is, to a gRPC client, a method that is not there.
-        let code = if self.code == Code::NotFound { Code::Unimplemented } else { self.code };
         *response.status_mut() = StatusCode::OK;
         *response.body_mut() = Body::empty();
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-        headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(code.grpc_status())));
+        headers.insert(GRPC_STATUS, HeaderValue::from(u16::from(self.code.grpc_status())));
         let message = percent_encoded(self.detail.as_deref().unwrap_or(self.code.title()));
         if let Ok(message) = HeaderValue::from_str(&message) {
             headers.insert(GRPC_MESSAGE, message);

@@ -1,5 +1,5 @@
 use axum::body::{Body, to_bytes};
-use axum::routing::get;
+use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tower::ServiceExt;
 
@@ -10,8 +10,11 @@ fn service() -> (Router, Metrics) {
         panic!("secret inside")
     }
     let metrics = Metrics::new("0");
-    let router =
-        Router::new().route("/hello/{name}", get(async || "hello")).route("/panic", get(panics)).route(
+    let router = Router::new()
+        .route("/gone", post(async || Problem::new(Code::NotFound)))
+        .route("/hello/{name}", get(async || "hello"))
+        .route("/panic", get(panics))
+        .route(
             "/busy",
             get(async || ([("retry-after", "3")], Problem::new(Code::Unavailable).detail("Try later."))),
         );
@@ -67,6 +70,12 @@ async fn a_grpc_caller_gets_a_grpc_status() {
     assert_eq!(response.status(), 200);
     assert_eq!(response.headers()["grpc-status"], "12");
     assert_eq!(response.headers()["grpc-message"], "There is nothing at this address.");
+    let (response, _) = ask(request().uri("/gone")).await;
+    assert_eq!(
+        response.headers()["grpc-status"],
+        "5",
+        "what a handler does not find is not a missing method"
+    );
 }
 
 #[tokio::test]

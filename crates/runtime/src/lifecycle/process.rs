@@ -1,6 +1,7 @@
 //! The parts of a process, in stages.
 
 use std::fmt;
+use std::time::Duration;
 
 use axum::Router;
 use futures::future::join_all;
@@ -8,11 +9,15 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::task::TaskTracker;
 
 use super::supervise::{LoopError, supervise};
 use super::{Config, Drain, Part, PartState, Readiness, Signals};
-use crate::http::Serving;
+use crate::http::{Serving, serve};
 use crate::metrics::{LifecycleMetrics, Metrics};
+
+/// How long dropping a part may take.
+const CUT_OFF: Duration = Duration::from_millis(100);
 
 /// What a part is, which decides when it stops. Stages start in this order and stop in reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +29,7 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The order of stopping, with the share of the grace by which each must be done: a client that never finishes must not
+    /// The order of stopping, with the share of the grace (less the delay) by which each must be done: a client that never finishes must not
     /// keep the loops from releasing what they hold, nor those the stores from closing.
     const STOPPING: [(Self, f64); 4] =
         [(Self::Listeners, 0.8), (Self::Loops, 0.9), (Self::Stores, 0.95), (Self::Admin, 1.0)];
@@ -49,6 +54,8 @@ struct Running {
     name: &'static str,
     drain: Drain,
     task: JoinHandle<()>,
+    /// What the part has started besides.
+    tasks: TaskTracker,
 }
 
 /// How a process ended.
@@ -110,13 +117,12 @@ impl Process {
     /// Serves `router` on `listener` until the stage stops; then no connection is accepted and open requests are finished.
     pub fn serve(&mut self, stage: Stage, name: &'static str, listener: TcpListener, router: Router) {
         let router = self.serving.wrap(name, router);
-        self.start(stage, name, |drain| async move {
-            let served =
-                axum::serve(listener, router).with_graceful_shutdown(async move { drain.requested().await });
-            if let Err(error) = served.await {
-                tracing::error!(listener = name, %error, "listener failed");
-            }
-        });
+        let limits = self.config.limits;
+        let tasks = TaskTracker::new();
+        self.start(stage, name, |drain| serve(listener, router, limits, drain, tasks.clone()));
+        if let Some(part) = self.running.last_mut() {
+            part.tasks = tasks;
+        }
     }
 
     /// Runs a background loop, started again with backoff whenever it fails.
@@ -148,7 +154,7 @@ impl Process {
             let _teller = Teller { name, ended, asked };
             body.await;
         });
-        self.running.push(Running { stage, name, drain, task });
+        self.running.push(Running { stage, name, drain, task, tasks: TaskTracker::new() });
     }
 
     /// Starts with `start`, runs until a signal or until a part ends, and stops in order.
@@ -192,28 +198,42 @@ impl Process {
     }
 
     async fn stop(&mut self) -> Option<Forced> {
-        let begun = Instant::now();
         let was_serving = self.running.iter().any(|part| part.stage == Stage::Listeners);
         self.itself.set(PartState::NotReady("draining".to_owned()));
         if was_serving {
             tokio::time::sleep(self.config.drain_delay).await;
         }
+        let (begun, grace) = (Instant::now(), self.config.grace.saturating_sub(self.config.drain_delay));
         let mut late = Vec::new();
         for (stage, share) in Stage::STOPPING {
-            let deadline = begun + self.config.grace.mul_f64(share);
+            let deadline = begun + grace.mul_f64(share);
             let mut parts: Vec<Running> = self.running.extract_if(.., |part| part.stage == stage).collect();
             for part in &parts {
                 part.drain.request();
             }
             let finishing = join_all(parts.iter_mut().map(|part| &mut part.task));
             if timeout_at(deadline, finishing).await.is_err() {
-                for part in parts.iter().filter(|part| !part.task.is_finished()) {
-                    part.task.abort();
+                for part in parts.iter_mut().filter(|part| !part.task.is_finished()) {
+                    part.cut_off().await;
                     late.push(part.name);
                 }
             }
         }
         (!late.is_empty()).then_some(Forced::GraceOver(late))
+    }
+}
+
+impl Running {
+    /// Ends the part and all it has started, which takes no longer than it takes to drop them.
+    async fn cut_off(&mut self) {
+        self.task.abort();
+        self.tasks.close();
+        let gone = async {
+            let _ = (&mut self.task).await;
+            self.tasks.wait().await;
+        };
+        // A task that blocks its thread cannot be dropped.
+        let _ = tokio::time::timeout(CUT_OFF, gone).await;
     }
 }
 

@@ -1,4 +1,4 @@
-//! SIGTERM and Ctrl-C.
+//! SIGTERM, Ctrl-C, and the terminal that goes away.
 
 use std::io;
 
@@ -13,6 +13,7 @@ enum Source {
     Kernel {
         terminate: Signal,
         interrupt: Signal,
+        hangup: Signal,
     },
     #[cfg(test)]
     Test(tokio::sync::mpsc::UnboundedReceiver<&'static str>),
@@ -23,7 +24,8 @@ impl Signals {
     pub fn listen() -> io::Result<Self> {
         let terminate = signal(SignalKind::terminate())?;
         let interrupt = signal(SignalKind::interrupt())?;
-        Ok(Self(Source::Kernel { terminate, interrupt }))
+        let hangup = signal(SignalKind::hangup())?;
+        Ok(Self(Source::Kernel { terminate, interrupt, hangup }))
     }
 
     #[cfg(test)]
@@ -35,9 +37,10 @@ impl Signals {
     /// The next signal, by name.
     pub async fn next(&mut self) -> &'static str {
         match &mut self.0 {
-            Source::Kernel { terminate, interrupt } => tokio::select! {
+            Source::Kernel { terminate, interrupt, hangup } => tokio::select! {
                 _ = terminate.recv() => "SIGTERM",
                 _ = interrupt.recv() => "SIGINT",
+                _ = hangup.recv() => "SIGHUP",
             },
             #[cfg(test)]
             Source::Test(receiver) => match receiver.recv().await {

@@ -8,6 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio_util::task::TaskTracker;
 
 use super::*;
 use crate::metrics::Metrics;
@@ -17,6 +18,7 @@ const CONFIG: Config = Config {
     drain_delay: Duration::ZERO,
     grace: Duration::from_secs(10),
     restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
+    limits: Limits { header_timeout: Duration::from_secs(30) },
 };
 
 type Started = Result<(), &'static str>;
@@ -171,6 +173,28 @@ fn what_does_not_finish_within_the_grace_is_cut_off_and_named() {
     });
 }
 
+/// The shares are of what the delay leaves, so that an idle process is never cut off.
+#[test]
+fn a_long_delay_cuts_nothing_off() {
+    paused(async {
+        let config = Config { drain_delay: Duration::from_millis(9_900), ..CONFIG };
+        let process = Process::new(config, Metrics::new("0"));
+        let readiness = process.readiness().clone();
+        let (signal, exit) = run(process, async |process| {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            process.serve(Stage::Listeners, "gateway", listener, Router::new());
+            process.supervise("relay", |drain| async move {
+                drain.requested().await;
+                Ok(())
+            });
+            Ok(())
+        });
+        until_ready(&readiness).await;
+        signal.send("SIGTERM").unwrap();
+        assert!(matches!(exit.await.unwrap(), Exit::Clean));
+    });
+}
+
 #[test]
 fn a_second_signal_stops_at_once() {
     paused(async {
@@ -244,4 +268,81 @@ async fn draining_finishes_open_requests_and_accepts_no_more() {
             assert!(matches!(exit.await.unwrap(), Exit::Clean));
         })
         .await;
+}
+
+/// A router whose handler never answers, with what tells that it was entered and that it was dropped.
+fn stuck() -> (Router, oneshot::Receiver<()>, oneshot::Receiver<()>) {
+    struct Dropped(Option<oneshot::Sender<()>>);
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            let _ = self.0.take().map(|sender| sender.send(()));
+        }
+    }
+    let (entered, has_entered) = oneshot::channel();
+    let (dropped, was_dropped) = oneshot::channel();
+    let senders = Arc::new(Mutex::new(Some((entered, Dropped(Some(dropped))))));
+    let handler = move || {
+        let (entered, dropped) = senders.lock().unwrap().take().unwrap();
+        entered.send(()).unwrap();
+        async move {
+            let _dropped = dropped;
+            std::future::pending::<()>().await;
+        }
+    };
+    (Router::new().route("/stuck", get(handler)), has_entered, was_dropped)
+}
+
+#[tokio::test]
+async fn a_handler_that_is_cut_off_is_gone_before_the_stores_close() {
+    for http2 in [false, true] {
+        let local = tokio::task::LocalSet::new();
+        local
+            .run_until(async move {
+                let config = Config { grace: Duration::from_secs(1), ..CONFIG };
+                let process = Process::new(config, Metrics::new("0"));
+                let readiness = process.readiness().clone();
+                let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+                let address = listener.local_addr().unwrap();
+                let (router, has_entered, mut was_dropped) = stuck();
+                let (closed, was_closed) = oneshot::channel();
+                let (signal, exit) = run(process, async move |process| {
+                    process.close_at_end("db", async move {
+                        closed.send(was_dropped.try_recv().is_ok()).unwrap()
+                    });
+                    process.serve(Stage::Listeners, "gateway", listener, router);
+                    Ok(())
+                });
+                until_ready(&readiness).await;
+                let client = reqwest::Client::builder();
+                let client = if http2 { client.http2_prior_knowledge() } else { client }.build().unwrap();
+                let request = tokio::spawn(client.get(format!("http://{address}/stuck")).send());
+                has_entered.await.unwrap();
+                signal.send("SIGTERM").unwrap();
+                assert!(was_closed.await.unwrap(), "http2: {http2}");
+                let Exit::Forced(Forced::GraceOver(late)) = exit.await.unwrap() else {
+                    panic!("expected to be forced")
+                };
+                assert_eq!(late, ["gateway"]);
+                assert!(request.await.unwrap().is_err());
+            })
+            .await;
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_sends_half_a_head_is_let_go() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let limits = Limits { header_timeout: Duration::from_millis(200) };
+    let drain = Drain::new();
+    let serving =
+        tokio::spawn(crate::http::serve(listener, Router::new(), limits, drain.clone(), TaskTracker::new()));
+    let mut client = TcpStream::connect(address).await.unwrap();
+    client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n").await.unwrap();
+    let mut answer = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(5), client.read_to_end(&mut answer)).await;
+    assert!(ended.is_ok(), "the connection is still open");
+    drain.request();
+    tokio::time::timeout(Duration::from_secs(5), serving).await.unwrap().unwrap();
 }

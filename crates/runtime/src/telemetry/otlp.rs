@@ -26,6 +26,8 @@ use crate::lifecycle::{Drain, LoopError};
 use crate::metrics::Metrics;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long sending what is left may take, once for metrics and once for traces.
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// Who we are to a collector.
 fn identity(service_name: &str, process: ProcessId, version: &str) -> [(&'static str, String); 3] {
@@ -134,16 +136,22 @@ impl MetricsPush {
 
     /// Pushes every interval, and once more at the end.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        loop {
-            let go_on = drain.sleep(self.interval).await;
-            if let Err(error) = self.tick().await {
-                self.failures.inc();
-                let cause = base::error::chain(&error);
-                tracing::warn!(cause, "metrics were not pushed; the next push carries everything");
+        while drain.sleep(self.interval).await {
+            tokio::select! {
+                () = self.push() => {}
+                () = drain.requested() => break,
             }
-            if !go_on {
-                return Ok(());
-            }
+        }
+        // A collector that does not answer must not hold up the end.
+        let _ = tokio::time::timeout(FAREWELL, self.push()).await;
+        Ok(())
+    }
+
+    async fn push(&self) {
+        if let Err(error) = self.tick().await {
+            self.failures.inc();
+            let cause = base::error::chain(&error);
+            tracing::warn!(cause, "metrics were not pushed; the next push carries everything");
         }
     }
 

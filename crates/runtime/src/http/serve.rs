@@ -1,0 +1,105 @@
+//! The accept loop.
+//!
+//! Ours rather than axum's, which leaves connections behind when it is aborted and waits for slow clients for ever.
+
+use std::io;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::rt::Executor;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::lifecycle::Drain;
+
+/// How long to wait when no connection can be accepted, for example because there are too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Limits of a listener.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long a client may take to send the head of a request, and how long a connection may rest between two.
+    pub header_timeout: Duration,
+}
+
+/// Serves until `drain` is requested, then accepts no more and finishes what is open. When this future is dropped, every
+/// connection and every handler on it is dropped too; `tracker` tells when.
+pub(crate) async fn serve(
+    listener: TcpListener,
+    router: Router,
+    limits: Limits,
+    drain: Drain,
+    tracker: TaskTracker,
+) {
+    let tasks = Tasks { tracker, stop: CancellationToken::new() };
+    let _stop = tasks.stop.clone().drop_guard();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, _)) => tasks.spawn(connection(stream, router.clone(), limits, drain.clone(), tasks.clone())),
+                Err(error) if is_of_the_client(&error) => {}
+                Err(error) => {
+                    tracing::error!(cause = %error, "no connection can be accepted");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                }
+            },
+            () = drain.requested() => break,
+        }
+    }
+    drop(listener);
+    tasks.tracker.close();
+    tasks.tracker.wait().await;
+}
+
+async fn connection(stream: TcpStream, router: Router, limits: Limits, drain: Drain, tasks: Tasks) {
+    // An answer is written at once, not when the next one comes.
+    let _ = stream.set_nodelay(true);
+    let mut builder = auto::Builder::new(tasks);
+    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
+    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(limits.header_timeout));
+    let served =
+        builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(router));
+    tokio::pin!(served);
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = drain.requested() => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(cause = base::error::chain(error.as_ref()), "connection ended");
+    }
+}
+
+fn is_of_the_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)
+}
+
+/// Starts tasks that end together. HTTP/2 has a task per request beside the one of the connection.
+#[derive(Clone)]
+struct Tasks {
+    tracker: TaskTracker,
+    stop: CancellationToken,
+}
+
+impl Tasks {
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        self.tracker.spawn(async move { stop.run_until_cancelled(task).await });
+    }
+}
+
+impl<F> Executor<F> for Tasks
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, task: F) {
+        self.spawn(task);
+    }
+}
