@@ -72,15 +72,16 @@ async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
     let proxy = Proxy::to(server.addr()).await;
     let mut config = config(DbUrl::MySql(proxy.url(database.url()).parse().unwrap()));
     config.acquire_timeout = Duration::from_millis(300);
-    config.max_connections = 2;
+    config.max_connections = 3;
     let db = Db::open(&config).await.unwrap();
     let (mut tx, committing) = (db.begin().await.unwrap(), db.begin().await.unwrap());
+    let reading = db.connection().await.unwrap();
     proxy.half_open().await;
     let started = std::time::Instant::now();
     assert!(committing.commit().await.is_err());
     let statement = async { on!(tx, raw => { raw.execute("SELECT 1").await.map(drop) }) };
     assert!(tokio::time::timeout(Duration::from_millis(300), statement).await.is_err());
-    drop(tx);
+    drop((tx, reading));
     connections(&db, "used", 0).await;
     db.close().await;
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
