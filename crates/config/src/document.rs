@@ -56,7 +56,6 @@ impl Document {
                     self.add_table(text, &key, inner);
                 }
                 leaf => {
-                    // A key is named by its place; a value that is wrong is better shown from its own.
                     let entry = Entry { value: to_value(leaf), place: Place::of(text, name.span()) };
                     self.entries.insert(key, entry);
                 }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::{Reader, Section};
+use runtime::http::Limits;
 
 use crate::role::Roles;
 
@@ -30,6 +31,7 @@ pub struct Listen {
     pub internal: SocketAddr,
     pub admin: SocketAddr,
     pub open_match: SocketAddr,
+    pub limits: Limits,
 }
 
 impl Section for Settings {
@@ -78,6 +80,10 @@ impl Section for Listen {
             internal: reader.get("internal"),
             admin: reader.get("admin"),
             open_match: reader.get("open_match"),
+            limits: Limits {
+                header_timeout: reader
+                    .get_within("header_timeout", Duration::from_millis(100)..=Duration::from_secs(300)),
+            },
         };
         let all = [
             ("gateway", listen.gateway),

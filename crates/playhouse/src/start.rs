@@ -55,12 +55,14 @@ impl Start {
         let reach = Reach { deadline, timeout: settings.lifecycle.start_timeout };
         let parts = ["db", "hot", "bus"].map(|name| readiness.part(name));
         let [db_part, hot_part, bus_part] = parts;
-        let db = reach.open("db", &db_part, async || Db::open(&settings.db).await).await?;
+        let open = async || Db::open(&settings.db).await;
+        let db = reach.attempt("db", &db_part, open, Some(deadline)).await?;
         process.close_at_end("db", {
             let db = db.clone();
             async move { db.close().await }
         });
         reach.attempt("db", &db_part, async || prepare(&db, &settings).await, None).await?;
+        db_part.ready();
         let hot = reach.open("hot", &hot_part, async || Hot::open(&settings.hot).await).await?;
         let bus = reach.open("bus", &bus_part, async || Bus::open(&settings.bus).await).await?;
         process.close_at_end("bus", {

@@ -10,8 +10,6 @@ use std::time::Duration;
 use config::{Reader, Section};
 use tokio_util::sync::CancellationToken;
 
-use crate::http::Limits;
-
 pub use process::{Exit, Forced, Process, Stage};
 pub use readiness::{Part, PartState, Readiness, Report};
 pub use signals::Signals;
@@ -27,8 +25,6 @@ pub struct Config {
     /// How long stopping may take in all, the delay included.
     pub grace: Duration,
     pub restart: base::Backoff,
-    /// What listeners allow their clients.
-    pub limits: Limits,
 }
 
 impl Section for Config {
@@ -38,10 +34,6 @@ impl Section for Config {
             drain_delay: reader.get("drain_delay"),
             grace: reader.get("grace"),
             restart: base::Backoff::new(reader.get("restart_backoff_min"), reader.get("restart_backoff_max")),
-            limits: Limits {
-                header_timeout: reader
-                    .get_within("header_timeout", Duration::from_millis(100)..=Duration::from_secs(300)),
-            },
         };
         reader.check(&["drain_delay", "grace"], config.drain_delay < config.grace, || {
             "drain_delay must be shorter than grace, or nothing is left for finishing requests".to_owned()

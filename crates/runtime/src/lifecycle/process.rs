@@ -13,7 +13,7 @@ use tokio_util::task::TaskTracker;
 
 use super::supervise::{LoopError, supervise};
 use super::{Config, Drain, Part, PartState, Readiness, Signals};
-use crate::http::{Serving, serve};
+use crate::http::{Limits, Serving, serve};
 use crate::metrics::{LifecycleMetrics, Metrics};
 
 /// How long dropping a part may take.
@@ -29,8 +29,8 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// The order of stopping, with the share of the grace (less the delay) by which each must be done: a client that never finishes must not
-    /// keep the loops from releasing what they hold, nor those the stores from closing.
+    /// The order of stopping, with the share of the grace (less the delay) by which each must be done: a client that never
+    /// finishes must not keep the loops from releasing what they hold, nor those the stores from closing.
     const STOPPING: [(Self, f64); 4] =
         [(Self::Listeners, 0.8), (Self::Loops, 0.9), (Self::Stores, 0.95), (Self::Admin, 1.0)];
 }
@@ -39,6 +39,7 @@ impl Stage {
 #[derive(Debug)]
 pub struct Process {
     config: Config,
+    limits: Limits,
     metrics: Metrics,
     lifecycle: LifecycleMetrics,
     serving: Serving,
@@ -91,7 +92,7 @@ impl fmt::Display for Forced {
 }
 
 impl Process {
-    pub fn new(config: Config, metrics: Metrics) -> Self {
+    pub fn new(config: Config, limits: Limits, metrics: Metrics) -> Self {
         let lifecycle = LifecycleMetrics::new(&metrics);
         let readiness = Readiness::new(lifecycle.clone());
         Self {
@@ -100,6 +101,7 @@ impl Process {
             ended: mpsc::unbounded_channel(),
             running: Vec::new(),
             config,
+            limits,
             metrics,
             lifecycle,
             readiness,
@@ -117,7 +119,7 @@ impl Process {
     /// Serves `router` on `listener` until the stage stops; then no connection is accepted and open requests are finished.
     pub fn serve(&mut self, stage: Stage, name: &'static str, listener: TcpListener, router: Router) {
         let router = self.serving.wrap(name, router);
-        let limits = self.config.limits;
+        let limits = self.limits;
         let tasks = TaskTracker::new();
         self.start(stage, name, |drain| serve(listener, router, limits, drain, tasks.clone()));
         if let Some(part) = self.running.last_mut() {

@@ -11,6 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::*;
+use crate::http::Limits;
 use crate::metrics::Metrics;
 
 const CONFIG: Config = Config {
@@ -18,8 +19,9 @@ const CONFIG: Config = Config {
     drain_delay: Duration::ZERO,
     grace: Duration::from_secs(10),
     restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
-    limits: Limits { header_timeout: Duration::from_secs(30) },
 };
+
+const LIMITS: Limits = Limits { header_timeout: Duration::from_secs(30) };
 
 type Started = Result<(), &'static str>;
 
@@ -37,7 +39,7 @@ fn run(
 
 fn process() -> (Process, Metrics) {
     let metrics = Metrics::new("0");
-    (Process::new(CONFIG, metrics.clone()), metrics)
+    (Process::new(CONFIG, LIMITS, metrics.clone()), metrics)
 }
 
 async fn until_ready(readiness: &Readiness) {
@@ -178,7 +180,7 @@ fn what_does_not_finish_within_the_grace_is_cut_off_and_named() {
 fn a_long_delay_cuts_nothing_off() {
     paused(async {
         let config = Config { drain_delay: Duration::from_millis(9_900), ..CONFIG };
-        let process = Process::new(config, Metrics::new("0"));
+        let process = Process::new(config, LIMITS, Metrics::new("0"));
         let readiness = process.readiness().clone();
         let (signal, exit) = run(process, async |process| {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -299,7 +301,7 @@ async fn a_handler_that_is_cut_off_is_gone_before_the_stores_close() {
         local
             .run_until(async move {
                 let config = Config { grace: Duration::from_secs(1), ..CONFIG };
-                let process = Process::new(config, Metrics::new("0"));
+                let process = Process::new(config, LIMITS, Metrics::new("0"));
                 let readiness = process.readiness().clone();
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
