@@ -87,6 +87,24 @@ async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
     assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
 }
 
+/// The statement was sent and its answer is on the way: whether the transaction has begun nobody knows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_begin_that_is_given_up_leaves_no_open_transaction_in_the_pool() {
+    let server = need!(SqlServer::mariadb().await);
+    let database = server.database().await;
+    let proxy = Proxy::to(server.addr()).await;
+    let mut config = config(DbUrl::MySql(proxy.url(database.url()).parse().unwrap()));
+    config.max_connections = 1;
+    let db = Db::open(&config).await.unwrap();
+    idle(&db, 1).await;
+    proxy.delay(Duration::from_millis(100)).await;
+    assert!(tokio::time::timeout(Duration::from_millis(150), db.begin()).await.is_err());
+    proxy.pass().await;
+    let mut connection = db.connection().await.unwrap();
+    let open: i64 = on!(connection, raw => sqlx::query_scalar("SELECT CAST(@@in_transaction AS SIGNED)").fetch_one(raw).await.unwrap());
+    assert_eq!(open, 0);
+}
+
 async fn idle(db: &Db, count: u32) {
     connections(db, "idle", count).await;
 }
