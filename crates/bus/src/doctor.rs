@@ -44,7 +44,8 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     };
     let number = nats.client.server_info().version;
     let mut findings = vec![Finding::good(format!("NATS {number} with JetStream"))];
-    if version(&number) < SYNC_ALWAYS_SINCE {
+    let can_write_first = version(&number) >= SYNC_ALWAYS_SINCE;
+    if !can_write_first {
         findings.push(Finding::warning(
             "acknowledges events up to 2 minutes before they are on disk, and this version cannot be told otherwise",
             "use NATS 2.10 or newer with jetstream { sync_interval: always }; until then a power failure of the server may \
@@ -52,7 +53,7 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
         ));
     }
     let Some(monitor) = &config.monitor_url else {
-        if version(&number) >= SYNC_ALWAYS_SINCE {
+        if can_write_first {
             findings.push(Finding::warning(
                 "whether an acknowledged event is on disk cannot be seen by a client",
                 "set bus.monitor_url to the server's monitoring address (for example http://127.0.0.1:8222), or see to it \
@@ -63,7 +64,7 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     };
     match ask_monitor(monitor, config.timeout).await {
         Ok((info, now)) => {
-            if version(&number) >= SYNC_ALWAYS_SINCE {
+            if can_write_first {
                 findings.push(judge_sync(&info.config));
             }
             findings.extend(now.map(|now| Finding::clock(now.distance(clock.now()))));

@@ -42,7 +42,8 @@ impl Setting for Secret {
     }
 }
 
-/// A URL without its secrets: the password (or the user, where there is none), and the values of all query parameters that are not plainly harmless.
+/// A URL without its secrets: the password (or the user, where there is none), and the values of all query parameters that
+/// are not plainly harmless.
 pub fn redacted(url: &Url) -> String {
     let mut shown = url.clone();
     // Setting them fails only for URLs that cannot have them, and this one has.

@@ -11,10 +11,11 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Executor};
+use sqlx::{ConnectOptions, Connection, Executor, MySql, Sqlite};
 use url::Url;
 
 use crate::config::lock_path;
+use crate::error::bounded;
 use crate::pooled::Pooled;
 use crate::tx::Either;
 use crate::{Config, Conn, DbUrl, Error, Tx};
@@ -49,7 +50,8 @@ impl Dialect {
 #[derive(Clone, Debug)]
 pub struct Db {
     pub(crate) pools: Pools,
-    timeout: Duration,
+    /// How long anything that is not a statement of the caller's may take.
+    pub(crate) limit: Duration,
 }
 
 #[derive(Clone, Debug)]
@@ -67,23 +69,20 @@ pub(crate) enum Pools {
 impl Db {
     /// Opens the store and makes sure that it answers.
     pub async fn open(config: &Config) -> Result<Self, Error> {
-        let pools = match &config.url {
-            DbUrl::Sqlite(path) => open_sqlite(path, config).await?,
-            DbUrl::MySql(url) => Pools::MySql(open_mysql(url, config).await?),
-        };
-        Ok(Self { pools, timeout: config.acquire_timeout })
+        Ok(match &config.url {
+            DbUrl::Sqlite(path) => Self { pools: open_sqlite(path, config).await?, limit: SQLITE_LIMIT },
+            DbUrl::MySql(url) => {
+                Self { pools: open_mysql(url, config).await?, limit: config.acquire_timeout }
+            }
+        })
     }
 
     /// Opens the store only to look at it, also while another process has it.
     pub async fn open_to_read(config: &Config) -> Result<Self, Error> {
-        let pools = match &config.url {
-            DbUrl::Sqlite(path) => {
-                let readers = sqlite_readers(sqlite_options(path), config).await?;
-                Pools::Sqlite { writer: readers.clone(), readers, _lock: None }
-            }
-            DbUrl::MySql(url) => Pools::MySql(open_mysql(url, config).await?),
-        };
-        Ok(Self { pools, timeout: config.acquire_timeout })
+        let DbUrl::Sqlite(path) = &config.url else { return Self::open(config).await };
+        let readers = sqlite_readers(sqlite_options(path), config).await?;
+        let pools = Pools::Sqlite { writer: readers.clone(), readers, _lock: None };
+        Ok(Self { pools, limit: SQLITE_LIMIT })
     }
 
     pub const fn dialect(&self) -> Dialect {
@@ -98,19 +97,17 @@ impl Db {
         Ok(Tx(match &self.pools {
             // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
             Pools::Sqlite { writer, .. } => {
-                Either::Sqlite(Pooled::begin(writer, "BEGIN IMMEDIATE", SQLITE_LIMIT).await?)
+                Either::Sqlite(Pooled::begin(writer, "BEGIN IMMEDIATE", self.limit).await?)
             }
-            Pools::MySql(pool) => {
-                Either::MySql(Pooled::begin(pool, "START TRANSACTION", self.timeout).await?)
-            }
+            Pools::MySql(pool) => Either::MySql(Pooled::begin(pool, "START TRANSACTION", self.limit).await?),
         }))
     }
 
     /// A connection for reading.
     pub async fn connection(&self) -> Result<Conn, Error> {
         Ok(Conn(match &self.pools {
-            Pools::Sqlite { readers, .. } => Either::Sqlite(Pooled::acquire(readers, SQLITE_LIMIT).await?),
-            Pools::MySql(pool) => Either::MySql(Pooled::acquire(pool, self.timeout).await?),
+            Pools::Sqlite { readers, .. } => Either::Sqlite(Pooled::acquire(readers, self.limit).await?),
+            Pools::MySql(pool) => Either::MySql(Pooled::acquire(pool, self.limit).await?),
         }))
     }
 
@@ -119,47 +116,50 @@ impl Db {
         let asking = async {
             let mut connection = self.connection().await?;
             crate::on!(connection, raw => { raw.execute("SELECT 1").await?; });
-            Ok(())
+            Ok::<_, Error>(())
         };
-        // The driver waits for ever on a connection that has fallen silent.
-        let asked = tokio::time::timeout(self.timeout, asking).await;
-        asked.unwrap_or_else(|_| Err(Error::Unreachable(sqlx::Error::PoolTimedOut)))
+        bounded(self.limit, asking).await
     }
 
     /// The program behind the connection and its version.
     pub async fn version(&self) -> Result<String, Error> {
-        let mut connection = self.connection().await?;
-        Ok(match connection.raw() {
-            crate::Raw::Sqlite(sqlite) => {
-                let version: String = sqlx::query_scalar("SELECT sqlite_version()").fetch_one(sqlite).await?;
-                format!("SQLite {version}")
-            }
-            crate::Raw::MySql(mysql) => {
-                let version: String = sqlx::query_scalar("SELECT VERSION()").fetch_one(mysql).await?;
-                let name = if version.contains("MariaDB") { "MariaDB" } else { "MySQL" };
-                format!("{name} {}", version.split('-').next().unwrap_or_default())
-            }
-        })
+        let version: String = self.read_one("SELECT sqlite_version()", "SELECT VERSION()").await?;
+        let name = match self.dialect() {
+            Dialect::Sqlite => "SQLite",
+            Dialect::MySql if version.contains("MariaDB") => "MariaDB",
+            Dialect::MySql => "MySQL",
+        };
+        Ok(format!("{name} {}", version.split('-').next().unwrap_or_default()))
     }
 
     /// The store's clock: the one that leases are compared by.
     pub async fn now(&self) -> Result<Timestamp, Error> {
         const SQLITE: &str = "SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)";
         const MYSQL: &str = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)";
-        let now = self.dialect().pick(SQLITE, MYSQL);
-        let mut connection = self.connection().await?;
-        let millis = crate::on!(connection, raw => sqlx::query_scalar(now).fetch_one(raw).await?);
-        Ok(Timestamp::from_millis(millis))
+        self.read_one(SQLITE, MYSQL).await.map(Timestamp::from_millis)
+    }
+
+    /// The one value that a question without parameters has for an answer.
+    async fn read_one<T>(&self, sqlite: &'static str, mysql: &'static str) -> Result<T, Error>
+    where
+        T: Send + Unpin,
+        for<'r> T:
+            sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite> + sqlx::Decode<'r, MySql> + sqlx::Type<MySql>,
+    {
+        let text = self.dialect().pick(sqlite, mysql);
+        let reading = async {
+            let mut connection = self.connection().await?;
+            Ok::<_, Error>(crate::on!(connection, raw => sqlx::query_scalar(text).fetch_one(raw).await?))
+        };
+        bounded(self.limit, reading).await
     }
 
     /// A setting of the server by its name, as text. None on SQLite and where the server does not know it.
     pub async fn server_variable(&self, name: &'static str) -> Result<Option<String>, Error> {
+        const SHOW: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name = ?";
         let Pools::MySql(pool) = &self.pools else { return Ok(None) };
-        let row: Option<(String, String)> = sqlx::query_as("SHOW GLOBAL VARIABLES WHERE Variable_name = ?")
-            .bind(name)
-            .fetch_optional(pool)
-            .await?;
-        Ok(row.map(|(_, value)| value))
+        let reading = sqlx::query_as::<_, (String, String)>(SHOW).bind(name).fetch_optional(pool);
+        Ok(bounded(self.limit, reading).await?.map(|(_, value)| value))
     }
 
     /// Closes all connections, waiting a while for those in use.
@@ -174,7 +174,7 @@ impl Db {
                 Pools::MySql(pool) => pool.close().await,
             }
         };
-        if tokio::time::timeout(self.timeout, closing).await.is_err() {
+        if tokio::time::timeout(self.limit, closing).await.is_err() {
             tracing::warn!("connections to the database were still in use when it was closed");
         }
     }
@@ -237,14 +237,10 @@ pub(crate) fn mysql_options(url: &Url) -> Result<MySqlConnectOptions, sqlx::Erro
     Ok(MySqlConnectOptions::from_str(&text)?.statement_cache_capacity(STATEMENT_CACHE))
 }
 
-async fn open_mysql(url: &Url, config: &Config) -> Result<MySqlPool, Error> {
+async fn open_mysql(url: &Url, config: &Config) -> Result<Pools, Error> {
     let options = mysql_options(url)?;
     // The pool would answer every failure to connect with a timeout; a first connection of our own tells the cause.
-    tokio::time::timeout(config.acquire_timeout, options.connect())
-        .await
-        .map_err(|_| Error::Unreachable(sqlx::Error::PoolTimedOut))??
-        .close()
-        .await?;
+    bounded(config.acquire_timeout, options.connect()).await?.close().await?;
     let pool = MySqlPoolOptions::new()
         .max_connections(config.max_connections)
         .acquire_timeout(config.acquire_timeout)
@@ -263,5 +259,5 @@ async fn open_mysql(url: &Url, config: &Config) -> Result<MySqlPool, Error> {
         })
         .connect_with(options)
         .await?;
-    Ok(pool)
+    Ok(Pools::MySql(pool))
 }

@@ -2,6 +2,7 @@
 
 use base::id::DeploymentId;
 
+use crate::error::bounded;
 use crate::{Db, Error};
 
 impl Db {
@@ -15,11 +16,14 @@ impl Db {
             ON DUPLICATE KEY UPDATE name = deployment_settings.name";
         const READ: &str = "SELECT value FROM deployment_settings WHERE name = ?";
         let insert = self.dialect().pick(SQLITE, MYSQL);
-        let mut tx = self.begin().await?;
-        crate::on!(tx, raw => { sqlx::query(insert).bind(name).bind(ours).execute(raw).await?; });
-        let agreed = crate::on!(tx, raw => sqlx::query_scalar(READ).bind(name).fetch_one(raw).await?);
-        tx.commit().await?;
-        Ok(agreed)
+        let agreeing = async {
+            let mut tx = self.begin().await?;
+            crate::on!(tx, raw => { sqlx::query(insert).bind(name).bind(ours).execute(raw).await?; });
+            let agreed = crate::on!(tx, raw => sqlx::query_scalar(READ).bind(name).fetch_one(raw).await?);
+            tx.commit().await?;
+            Ok::<_, Error>(agreed)
+        };
+        bounded(self.limit, agreeing).await
     }
 
     /// The deployment that this database belongs to.

@@ -1,6 +1,8 @@
 //! What can go wrong with the SQL store.
 
+use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use base::Code;
 use base::error::Coded;
@@ -27,7 +29,7 @@ pub enum Error {
     )]
     InUse(PathBuf),
     #[error("cannot use {}", path.display())]
-    File { path: PathBuf, source: std::io::Error },
+    File { path: PathBuf, source: io::Error },
     #[error("the database is not up to date, pending: {}. Run `playhouse migrate`, or set db.migrate = true", .0.join(", "))]
     PendingMigrations(Vec<String>),
     #[error("migration {name}: {what}")]
@@ -61,6 +63,20 @@ impl Coded for Error {
             Self::Unreachable(_) | Self::Busy(_) => Code::Unavailable,
             Self::Duplicate(_) => Code::Conflict,
             _ => Code::Internal,
+        }
+    }
+}
+
+/// Gives up after `limit`: the driver waits for ever on a connection that has fallen silent.
+pub(crate) async fn bounded<T, E: Into<Error>>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => {
+            let silent = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
+            Err(Error::Unreachable(silent.into()))
         }
     }
 }

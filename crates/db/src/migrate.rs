@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use sha2::{Digest, Sha256};
 
 use crate::connect::Pools;
+use crate::error::bounded;
 use crate::{Db, Error};
 
 /// The migrations of one component, in order.
@@ -74,8 +75,8 @@ impl Db {
     /// What is applied and what is pending.
     pub async fn migration_status(&self, sets: &[Migrations]) -> Result<Status, Error> {
         let records = match &self.pools {
-            Pools::Sqlite { readers, .. } => sqlite::records(readers).await?,
-            Pools::MySql(pool) => mysql::records(pool).await?,
+            Pools::Sqlite { readers, .. } => bounded(self.limit, sqlite::records(readers)).await?,
+            Pools::MySql(pool) => bounded(self.limit, mysql::records(pool)).await?,
         };
         let steps = self.pending(sets, &records)?;
         let newest = |component: &str| {

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::Error;
+use crate::error::bounded;
 
 /// A connection, in a transaction or not. An open transaction is rolled back when it is dropped.
 pub(crate) struct Pooled<D: Database> {
@@ -62,13 +63,6 @@ impl<D: Database> Pooled<D> {
         bounded(self.limit, D::TransactionManager::rollback(&mut self)).await?;
         self.state = State::NoTransaction;
         Ok(())
-    }
-}
-
-async fn bounded(limit: Duration, work: impl Future<Output = Result<(), sqlx::Error>>) -> Result<(), Error> {
-    match timeout(limit, work).await {
-        Ok(done) => Ok(done?),
-        Err(_) => Err(Error::Unreachable(sqlx::Error::PoolTimedOut)),
     }
 }
 

@@ -8,20 +8,62 @@ use axum::{Json, Router};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 
+use crate::settings::Listen;
 use crate::{Role, Settings, VERSION};
+
+/// A door of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listener {
+    Gateway,
+    Internal,
+    OpenMatch,
+    Admin,
+}
+
+impl Listener {
+    /// Its key in `[listen]`, also its name in metrics and for scripts.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Gateway => "gateway",
+            Self::Internal => "internal",
+            Self::OpenMatch => "open_match",
+            Self::Admin => "admin",
+        }
+    }
+
+    /// For people: what it is called, and whom it is for.
+    const fn title_and_purpose(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Gateway => ("Gateway", "players and web pages"),
+            Self::Internal => ("Service API", "purchases, game servers"),
+            Self::OpenMatch => ("Open Match", "matchmaking clients, gRPC"),
+            Self::Admin => ("Admin", "health, readiness, metrics"),
+        }
+    }
+
+    const fn address(self, listen: &Listen) -> SocketAddr {
+        match self {
+            Self::Gateway => listen.gateway,
+            Self::Internal => listen.internal,
+            Self::OpenMatch => listen.open_match,
+            Self::Admin => listen.admin,
+        }
+    }
+
+    const fn of_role(role: Role) -> &'static [Self] {
+        match role {
+            Role::Gateway => &[Self::Gateway, Self::Internal],
+            Role::MatchmakingFrontend => &[Self::OpenMatch],
+        }
+    }
+}
 
 /// The sockets that this process listens on, bound before anything else is done.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     pub(crate) admin: TcpListener,
-    pub(crate) roles: Vec<RoleSocket>,
-}
-
-/// A listener that belongs to a role.
-#[derive(Debug)]
-pub(crate) struct RoleSocket {
-    pub(crate) name: &'static str,
-    pub(crate) listener: TcpListener,
+    /// In the order of the roles.
+    pub(crate) roles: Vec<(Listener, TcpListener)>,
 }
 
 /// One or more addresses cannot be had.
@@ -29,38 +71,21 @@ pub(crate) struct RoleSocket {
 #[error("cannot listen: {}. Is another playhouse running? Choose another port, or 0 for any", .0.join("; "))]
 pub(crate) struct BindError(Vec<String>);
 
-impl Role {
-    /// The listeners of the role, by their key in `[listen]`.
-    const fn listeners(self) -> &'static [&'static str] {
-        match self {
-            Self::Gateway => &["gateway", "internal"],
-            Self::MatchmakingFrontend => &["open_match"],
-        }
-    }
-}
-
 impl Sockets {
     /// Binds all or none, and names every address that is taken.
     pub(crate) async fn bind(settings: &Settings) -> Result<Self, BindError> {
-        let listen = &settings.listen;
-        let address = |name: &str| match name {
-            "gateway" => listen.gateway,
-            "internal" => listen.internal,
-            "open_match" => listen.open_match,
-            _ => listen.admin,
-        };
         let mut failed = Vec::new();
-        let mut bind = async |name: &'static str| {
-            let address = address(name);
+        let mut bind = async |listener: Listener| {
+            let address = listener.address(&settings.listen);
             let bound = TcpListener::bind(address).await;
-            bound.map_err(|error| failed.push(format!("listen.{name} = {address}: {error}"))).ok()
+            bound
+                .map_err(|error| failed.push(format!("listen.{} = {address}: {error}", listener.name())))
+                .ok()
         };
-        let admin = bind("admin").await;
+        let admin = bind(Listener::Admin).await;
         let mut roles = Vec::new();
-        for name in settings.roles.iter().flat_map(Role::listeners) {
-            if let Some(listener) = bind(name).await {
-                roles.push(RoleSocket { name, listener });
-            }
+        for listener in settings.roles.iter().flat_map(Listener::of_role) {
+            roles.extend(bind(*listener).await.map(|socket| (*listener, socket)));
         }
         match admin {
             Some(admin) if failed.is_empty() => Ok(Self { admin, roles }),
@@ -69,39 +94,42 @@ impl Sockets {
     }
 
     pub(crate) fn addresses(&self) -> io::Result<Addresses> {
-        let mut addresses = Vec::new();
-        for socket in &self.roles {
-            addresses.push((socket.name, socket.listener.local_addr()?));
-        }
-        addresses.push(("admin", self.admin.local_addr()?));
-        Ok(Addresses(addresses))
+        let roles = self.roles.iter().map(|(listener, socket)| (*listener, socket));
+        let all = roles.chain([(Listener::Admin, &self.admin)]);
+        all.map(|(listener, socket)| Ok((listener, socket.local_addr()?)))
+            .collect::<io::Result<_>>()
+            .map(Addresses)
     }
 }
 
 /// Where the process can be reached, the real ports included.
 #[derive(Debug)]
-pub(crate) struct Addresses(Vec<(&'static str, SocketAddr)>);
+pub(crate) struct Addresses(Vec<(Listener, SocketAddr)>);
 
 impl Addresses {
-    pub(crate) fn get(&self, name: &str) -> Option<SocketAddr> {
-        self.0.iter().find(|(listener, _)| *listener == name).map(|(_, address)| *address)
-    }
-
     /// One line, for scripts.
     pub(crate) fn to_json(&self) -> String {
-        let addresses: Map<String, Value> =
-            self.0.iter().map(|(name, address)| ((*name).to_owned(), json!(address.to_string()))).collect();
+        let addresses: Map<String, Value> = self
+            .0
+            .iter()
+            .map(|(listener, address)| (listener.name().to_owned(), json!(address.to_string())))
+            .collect();
         Value::Object(addresses).to_string()
     }
 
-    /// For people: name, address, what it is for.
-    pub(crate) fn with_purpose(&self) -> impl Iterator<Item = (&'static str, SocketAddr, &'static str)> {
-        self.0.iter().map(|(name, address)| match *name {
-            "gateway" => ("Gateway", *address, "players and web pages"),
-            "internal" => ("Service API", *address, "purchases, game servers"),
-            "open_match" => ("Open Match", *address, "matchmaking clients, gRPC"),
-            _ => ("Admin", *address, "health, readiness, metrics"),
-        })
+    /// A table and something to try, for people.
+    pub(crate) fn to_text(&self) -> String {
+        let mut lines = Vec::new();
+        for (listener, address) in &self.0 {
+            let (title, purpose) = listener.title_and_purpose();
+            lines.push(format!("  {title:<12} {:<24} {purpose}", format!("http://{address}")));
+        }
+        for (_, admin) in self.0.iter().filter(|(listener, _)| *listener == Listener::Admin) {
+            lines.push("\nTry:".to_owned());
+            lines.push(format!("  curl http://{admin}/readyz     which part is ready"));
+            lines.push(format!("  curl http://{admin}/metrics    what it counts"));
+        }
+        lines.join("\n")
     }
 }
 

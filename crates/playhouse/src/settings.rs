@@ -55,19 +55,20 @@ impl Section for Settings {
 impl Settings {
     /// An embedded store is inside one process: no other process may need it.
     fn check_embedded(&self, reader: &mut Reader<'_>) {
-        let short_lived = [("hot.url", self.hot.url.is_embedded()), ("bus.url", self.bus.url.is_embedded())];
+        let one_process = self.db.url.is_embedded();
         // Only the lock on the SQLite file keeps a second process away.
-        for (key, embedded) in short_lived {
-            reader.check(&[key, "db.url"], !embedded || self.db.url.is_embedded(), || {
+        for (key, embedded) in
+            [("hot.url", self.hot.url.is_embedded()), ("bus.url", self.bus.url.is_embedded())]
+        {
+            reader.check(&[key, "db.url"], one_process || !embedded, || {
                 "memory: serves one process, and the database is a server that several may share; give this store the URL \
                  of a server too, or db.url a sqlite: file"
                     .to_owned()
             });
         }
-        let embedded = self.db.url.is_embedded() || short_lived.iter().any(|(_, embedded)| *embedded);
-        reader.check(&["process.roles"], self.roles.is_all() || !embedded, || {
-            "a store is embedded (db.url, hot.url or bus.url), so this process is the only one and has to play all roles; \
-             leave it at [\"all\"], or give the stores the URLs of servers"
+        reader.check(&["process.roles"], self.roles.is_all() || !one_process, || {
+            "the database is a sqlite: file, so this process is the only one and has to play all roles; leave it at \
+             [\"all\"], or give db.url, hot.url and bus.url the URLs of servers"
                 .to_owned()
         });
     }

@@ -14,7 +14,7 @@ use runtime::lifecycle::{Drain, LoopError, Part, Stage};
 use runtime::telemetry::MetricsPush;
 use tokio::time::{Instant, timeout_at};
 
-use crate::listeners::{BindError, Sockets, common_routes};
+use crate::listeners::{BindError, Listener, Sockets, common_routes};
 use crate::{Settings, VERSION};
 
 /// The tables of all parts, in the order in which they are made.
@@ -49,7 +49,12 @@ impl Start {
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
         let Self { id, clock, settings, sockets } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
-        process.serve(Stage::Admin, "admin", sockets.admin, admin(readiness.clone(), metrics.clone()));
+        process.serve(
+            Stage::Admin,
+            Listener::Admin.name(),
+            sockets.admin,
+            admin(readiness.clone(), metrics.clone()),
+        );
 
         let deadline = Instant::now() + settings.lifecycle.start_timeout;
         let reach = Reach { deadline, timeout: settings.lifecycle.start_timeout };
@@ -92,8 +97,8 @@ impl Start {
             });
         }
 
-        for socket in sockets.roles {
-            process.serve(Stage::Listeners, socket.name, socket.listener, common_routes());
+        for (listener, socket) in sockets.roles {
+            process.serve(Stage::Listeners, listener.name(), socket, common_routes());
         }
         tracing::info!(process = %id, version = VERSION, roles = settings.roles.words(), "started");
         Ok(())

@@ -49,11 +49,7 @@ async fn nobody_is_given_a_connection_that_died_at_rest() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_network_is_noticed_and_got_over() {
     let server = need!(SqlServer::shared().await);
-    let database = server.database().await;
-    let proxy = Proxy::to(server.addr()).await;
-    let mut config = config(DbUrl::MySql(proxy.url(database.url()).parse().unwrap()));
-    config.acquire_timeout = Duration::from_millis(500);
-    let db = Db::open(&config).await.unwrap();
+    let (_database, proxy, db) = through_proxy(server, 10, 500).await;
     db.ping().await.unwrap();
     idle(&db, 1).await;
     proxy.half_open().await;
@@ -68,12 +64,7 @@ async fn a_silent_network_is_noticed_and_got_over() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
     let server = need!(SqlServer::shared().await);
-    let database = server.database().await;
-    let proxy = Proxy::to(server.addr()).await;
-    let mut config = config(DbUrl::MySql(proxy.url(database.url()).parse().unwrap()));
-    config.acquire_timeout = Duration::from_millis(300);
-    config.max_connections = 3;
-    let db = Db::open(&config).await.unwrap();
+    let (_database, proxy, db) = through_proxy(server, 3, 300).await;
     let (mut tx, committing) = (db.begin().await.unwrap(), db.begin().await.unwrap());
     let reading = db.connection().await.unwrap();
     proxy.half_open().await;
@@ -91,18 +82,25 @@ async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_begin_that_is_given_up_leaves_no_open_transaction_in_the_pool() {
     let server = need!(SqlServer::mariadb().await);
-    let database = server.database().await;
-    let proxy = Proxy::to(server.addr()).await;
-    let mut config = config(DbUrl::MySql(proxy.url(database.url()).parse().unwrap()));
-    config.max_connections = 1;
-    let db = Db::open(&config).await.unwrap();
+    let (_database, proxy, db) = through_proxy(server, 1, 5000).await;
     idle(&db, 1).await;
     proxy.delay(Duration::from_millis(100)).await;
     assert!(tokio::time::timeout(Duration::from_millis(150), db.begin()).await.is_err());
     proxy.pass().await;
     let mut connection = db.connection().await.unwrap();
-    let open: i64 = on!(connection, raw => sqlx::query_scalar("SELECT CAST(@@in_transaction AS SIGNED)").fetch_one(raw).await.unwrap());
+    const IN_TRANSACTION: &str = "SELECT CAST(@@in_transaction AS SIGNED)";
+    let open: i64 = on!(connection, raw => sqlx::query_scalar(IN_TRANSACTION).fetch_one(raw).await.unwrap());
     assert_eq!(open, 0);
+}
+
+/// A store behind a proxy, with so many connections and so many milliseconds of patience.
+async fn through_proxy(server: &SqlServer, connections: u32, millis: u64) -> (Database, Proxy, Db) {
+    let database = server.database().await;
+    let proxy = Proxy::to(server.addr()).await;
+    let url = DbUrl::MySql(proxy.url(database.url()).parse().unwrap());
+    let acquire_timeout = Duration::from_millis(millis);
+    let config = Config { max_connections: connections, acquire_timeout, ..config(url) };
+    (database, proxy, Db::open(&config).await.unwrap())
 }
 
 async fn idle(db: &Db, count: u32) {

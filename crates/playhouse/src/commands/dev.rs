@@ -55,18 +55,10 @@ fn layers(args: &Dev, data: &Path) -> anyhow::Result<Layers> {
 }
 
 fn banner(addresses: &Addresses, data: Option<&str>) -> String {
-    let data = data
-        .map_or_else(|| "nowhere: it goes when this process does".to_owned(), |folder| format!("{folder}/"));
-    let mut lines =
-        vec![format!("\nPlayhouse {VERSION}, everything in one process. Data is kept in {data}\n")];
-    for (name, address, purpose) in addresses.with_purpose() {
-        lines.push(format!("  {name:<12} {:<24} {purpose}", format!("http://{address}")));
-    }
-    if let Some(admin) = addresses.get("admin") {
-        lines.push("\nTry:".to_owned());
-        lines.push(format!("  curl http://{admin}/readyz     which part is ready"));
-        lines.push(format!("  curl http://{admin}/metrics    what it counts"));
-    }
-    lines.push("\nCtrl-C stops it.".to_owned());
-    lines.join("\n")
+    let data = match data {
+        Some(folder) => format!("Data is kept in {folder}/"),
+        None => "Nothing is kept.".to_owned(),
+    };
+    let table = addresses.to_text();
+    format!("\nPlayhouse {VERSION}, everything in one process. {data}\n\n{table}\n\nCtrl-C stops it.")
 }

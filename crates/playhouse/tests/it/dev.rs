@@ -60,15 +60,40 @@ async fn the_data_is_kept_over_a_stop_and_over_a_kill() {
     assert_eq!(deployment(&running).await, first);
 }
 
+/// A terminal that is closed hangs up.
 #[tokio::test]
 async fn an_ephemeral_one_leaves_nothing() {
-    let folder = Folder::fresh().unwrap();
-    let running = dev(&["--ephemeral"]).env("TMPDIR", folder.path()).start().unwrap();
-    addresses(&running).await;
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
-    running.sigint();
-    running.wait(PATIENCE).await;
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+    for signal in ["INT", "HUP"] {
+        let folder = Folder::fresh().unwrap();
+        let running = dev(&["--ephemeral"]).env("TMPDIR", folder.path()).start().unwrap();
+        addresses(&running).await;
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+        let kill = format!("kill -s {signal} {}", running.pid());
+        assert_eq!(run(Program::new("/bin/sh").args(["-c", &kill])).await.0, 0);
+        assert_eq!(running.wait(PATIENCE).await.code(), Some(0), "{signal}");
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0, "{signal}");
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_found_in_the_log_by_its_id() {
+    let running = dev(&["--ephemeral", "--set", "telemetry.log=debug"]).start().unwrap();
+    let at = addresses(&running).await;
+    let client = reqwest::Client::new();
+    let request = client.get(format!("http://{}/healthz", at["gateway"])).header("x-request-id", "find-me");
+    assert_eq!(request.send().await.unwrap().headers()["x-request-id"], "find-me");
+    let line: Value = serde_json::from_str(&running.wait_for_line("find-me", PATIENCE).await).unwrap();
+    assert_eq!((&line["message"], &line["status"]), (&Value::from("answered"), &Value::from(200)));
+}
+
+/// On a terminal, which `script` makes.
+#[tokio::test]
+async fn people_get_logs_for_people() {
+    let program = concat!(env!("CARGO_BIN_EXE_playhouse"), " dev --ephemeral --set telemetry.log=info");
+    let command = format!("{program} {}", ANY_PORT.join(" "));
+    let running = Program::new("/usr/bin/script").args(["-qec", &command, "/dev/null"]).start().unwrap();
+    let line = running.wait_for_line("started", PATIENCE).await;
+    assert!(line.contains("INFO") && line.contains("\u{1b}[") && !line.contains("\"level\""), "{line:?}");
 }
 
 #[tokio::test]

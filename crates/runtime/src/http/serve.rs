@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -18,6 +19,9 @@ use crate::lifecycle::Drain;
 
 /// How long to wait when no connection can be accepted, for example because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long to wait before looking again whether a client has said more.
+const MORE: Duration = Duration::from_millis(10);
 
 /// Limits of a listener.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +62,13 @@ pub(crate) async fn serve(
 async fn connection(stream: TcpStream, router: Router, limits: Limits, drain: Drain, tasks: Tasks) {
     // An answer is written at once, not when the next one comes.
     let _ = stream.set_nodelay(true);
+    let spoken = tokio::select! {
+        spoken = timeout(limits.header_timeout, says_which_protocol(&stream)) => matches!(spoken, Ok(Ok(()))),
+        () = drain.requested() => false,
+    };
+    if !spoken {
+        return;
+    }
     let mut builder = auto::Builder::new(tasks);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
     builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(limits.header_timeout));
@@ -73,6 +84,19 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, drain: Dr
     };
     if let Err(error) = ended {
         tracing::debug!(cause = base::error::chain(error.as_ref()), "connection ended");
+    }
+}
+
+/// Waits until there is enough to tell HTTP/1 from HTTP/2, which the builder below waits for without a limit.
+async fn says_which_protocol(stream: &TcpStream) -> io::Result<()> {
+    const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+    let mut start = [0; HTTP2.len()];
+    loop {
+        match stream.peek(&mut start).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            said if said < HTTP2.len() && HTTP2.starts_with(&start[..said]) => tokio::time::sleep(MORE).await,
+            _ => return Ok(()),
+        }
     }
 }
 

@@ -120,11 +120,7 @@ impl Process {
     pub fn serve(&mut self, stage: Stage, name: &'static str, listener: TcpListener, router: Router) {
         let router = self.serving.wrap(name, router);
         let limits = self.limits;
-        let tasks = TaskTracker::new();
-        self.start(stage, name, |drain| serve(listener, router, limits, drain, tasks.clone()));
-        if let Some(part) = self.running.last_mut() {
-            part.tasks = tasks;
-        }
+        self.start(stage, name, |drain, tasks| serve(listener, router, limits, drain, tasks));
     }
 
     /// Runs a background loop, started again with backoff whenever it fails.
@@ -134,29 +130,34 @@ impl Process {
         Run: Future<Output = Result<(), LoopError>> + Send + 'static,
     {
         let (backoff, metrics) = (self.config.restart, self.lifecycle.clone());
-        self.start(Stage::Loops, name, move |drain| supervise(name, backoff, metrics, drain, body));
+        self.start(Stage::Loops, name, move |drain, _| supervise(name, backoff, metrics, drain, body));
     }
 
     /// Runs `close` when the stores stop: after everything that uses them.
     pub fn close_at_end(&mut self, name: &'static str, close: impl Future<Output = ()> + Send + 'static) {
-        self.start(Stage::Stores, name, |drain| async move {
+        self.start(Stage::Stores, name, |drain, _| async move {
             drain.requested().await;
             close.await;
         });
     }
 
-    pub(super) fn start<Run>(&mut self, stage: Stage, name: &'static str, body: impl FnOnce(Drain) -> Run)
-    where
+    /// Starts a part; what it starts besides it puts into the tracker.
+    pub(super) fn start<Run>(
+        &mut self,
+        stage: Stage,
+        name: &'static str,
+        body: impl FnOnce(Drain, TaskTracker) -> Run,
+    ) where
         Run: Future<Output = ()> + Send + 'static,
     {
-        let drain = Drain::new();
-        let (body, ended, asked) = (body(drain.clone()), self.ended.0.clone(), drain.clone());
+        let (drain, tasks) = (Drain::new(), TaskTracker::new());
+        let (body, ended, asked) = (body(drain.clone(), tasks.clone()), self.ended.0.clone(), drain.clone());
         let task = tokio::spawn(async move {
             // Told on every way out, a panic included.
             let _teller = Teller { name, ended, asked };
             body.await;
         });
-        self.running.push(Running { stage, name, drain, task, tasks: TaskTracker::new() });
+        self.running.push(Running { stage, name, drain, task, tasks });
     }
 
     /// Starts with `start`, runs until a signal or until a part ends, and stops in order.

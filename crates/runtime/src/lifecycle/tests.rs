@@ -220,7 +220,7 @@ fn a_part_that_ends_by_itself_stops_the_process() {
     paused(async {
         let (process, _) = process();
         let (_signal, exit) = run(process, async |process| {
-            process.start(Stage::Listeners, "gateway", |_| async { panic!("accept failed") });
+            process.start(Stage::Listeners, "gateway", |_, _| async { panic!("accept failed") });
             Ok(())
         });
         assert!(matches!(exit.await.unwrap(), Exit::PartEnded("gateway")));
@@ -332,7 +332,7 @@ async fn a_handler_that_is_cut_off_is_gone_before_the_stores_close() {
 }
 
 #[tokio::test]
-async fn a_client_that_sends_half_a_head_is_let_go() {
+async fn a_client_that_sends_half_a_head_or_rests_is_let_go() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -340,11 +340,14 @@ async fn a_client_that_sends_half_a_head_is_let_go() {
     let drain = Drain::new();
     let serving =
         tokio::spawn(crate::http::serve(listener, Router::new(), limits, drain.clone(), TaskTracker::new()));
-    let mut client = TcpStream::connect(address).await.unwrap();
-    client.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n").await.unwrap();
-    let mut answer = Vec::new();
-    let ended = tokio::time::timeout(Duration::from_secs(5), client.read_to_end(&mut answer)).await;
-    assert!(ended.is_ok(), "the connection is still open");
+    let half = "GET / HTTP/1.1\r\nhost: x\r\n";
+    for sent in [half, &format!("{half}\r\n"), "", "PRI * HTTP"] {
+        let mut client = TcpStream::connect(address).await.unwrap();
+        client.write_all(sent.as_bytes()).await.unwrap();
+        let mut answer = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(5), client.read_to_end(&mut answer)).await;
+        assert!(ended.is_ok(), "the connection is still open after {sent:?}");
+    }
     drain.request();
     tokio::time::timeout(Duration::from_secs(5), serving).await.unwrap().unwrap();
 }
