@@ -165,6 +165,15 @@ fn a_mistake_in_a_template_is_told_once_however_many_tables_take_it() {
 }
 
 #[test]
+fn a_value_of_a_template_is_judged_where_a_table_takes_it() {
+    let template = "[matchmaking.profiles.NAME]\nplayers = 0\n";
+    assert!(load(template).config.profiles.is_empty());
+    assert_eq!(load(&format!("{template}{DUEL}")).config.profiles["duel"].players, 2);
+    let found = problems(with_file(&format!("{template}[matchmaking.profiles.duel]\n")));
+    assert_eq!(found, ["play.toml:2:1: matchmaking.profiles.duel.players: must be from 1 to 100, found 0"]);
+}
+
+#[test]
 fn a_required_key_that_is_absent_is_missed_at_its_table() {
     let found = problems(with_file("\n[matchmaking.profiles.duel]\nmax_wait = \"5s\"\n"));
     assert_eq!(found, ["play.toml:2:23: matchmaking.profiles.duel.players: is required"]);
