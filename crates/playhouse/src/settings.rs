@@ -167,6 +167,22 @@ mod tests {
     }
 
     #[test]
+    fn names_that_nats_would_refuse_are_refused_before_anything_starts() {
+        assert!(load("[bus]\nstream = \"EU-events_2\"\nsubjects = \"eu.playhouse\"\n").is_ok());
+        for wrong in [
+            "stream = \"\"",
+            "stream = \"a.b\"",
+            "stream = \"a b\"",
+            "subjects = \"\"",
+            "subjects = \"a.>\"",
+            "subjects = \"a..b\"",
+            "max_age = \"1s\"",
+        ] {
+            assert_eq!(load(&format!("[bus]\n{wrong}\n")).unwrap_err().0.len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
     fn contradictions_are_found() {
         let problems = load(
             "[listen]\nadmin = \"127.0.0.1:8080\"\n[lifecycle]\ngrace = \"5s\"\ndrain_delay = \"5s\"\n\
