@@ -25,7 +25,7 @@ pub use layers::{ENV_PREFIX, Layers, env_name};
 pub use problem::{Origin, Problem, Problems};
 pub use reader::Reader;
 pub use secret::{Secret, redacted};
-pub use setting::{ByteSize, Choice, Rejected, Setting, Value};
+pub use setting::{ByteSize, Choice, Rejected, Setting, Value, show_duration};
 pub use store_url::{Server, StoreUrl};
 
 /// A group of settings that a crate owns.

@@ -19,6 +19,7 @@ pub struct Settings {
     pub db: db::Config,
     pub hot: hot::Config,
     pub bus: bus::Config,
+    pub matchmaking: matchmaking::Config,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
     pub telemetry: runtime::telemetry::Config,
@@ -42,6 +43,7 @@ impl Section for Settings {
             db: reader.section("db"),
             hot: reader.section("hot"),
             bus: reader.section("bus"),
+            matchmaking: reader.section("matchmaking"),
             lifecycle: reader.section("lifecycle"),
             check_interval: reader
                 .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
@@ -84,6 +86,7 @@ impl Section for Listen {
             limits: Limits {
                 header_timeout: reader
                     .get_within("header_timeout", Duration::from_millis(100)..=Duration::from_secs(300)),
+                max_streams: reader.get_within("max_streams", 1..=1_000_000),
             },
         };
         let all = [
