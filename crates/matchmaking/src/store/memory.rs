@@ -286,7 +286,11 @@ impl Memory {
         Ok(Status {
             found,
             indexed: state.is_indexed(id),
-            pending_since: state.pending.get(id).map(|since| since.as_millis() / 1000),
+            pending_since: state
+                .pending
+                .get(id)
+                .filter(|since| now.distance(**since) <= self.rules.pending_timeout)
+                .map(|since| since.as_millis() / 1000),
             ttl: state.tickets.get(id).map(|kept| kept.ends.distance(now)),
         })
     }

@@ -362,7 +362,8 @@ impl Redis {
         both.cmd("ZRANGE").arg(self.keys.queue()).arg(0).arg(limit.saturating_sub(1));
         both.cmd("SCARD").arg(self.keys.all());
         let (ids, count): (Vec<String>, u64) = both.query_async(&mut self.servers.primary()).await?;
-        Ok((ids.iter().filter_map(|id| TicketId::parse(id)).collect(), count))
+        // Redis has no way to ask for none.
+        Ok((ids.iter().take(limit).filter_map(|id| TicketId::parse(id)).collect(), count))
     }
 
     pub(super) async fn status(&self, id: &TicketId) -> Result<Status, Error> {
