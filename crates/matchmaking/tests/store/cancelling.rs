@@ -41,36 +41,26 @@ async fn a_ticket_is_cancelled_or_assigned_and_never_both(setup: Setup) {
     let frontend = engine.elsewhere().await;
     engine.create_all(0..MATCHES * 2).await;
     // Each match has a player who leaves at the same time.
-    let order = shuffled(MATCHES);
-    let assigning = order.iter().map(|&number| {
-        let engine = engine.clone();
-        tokio::spawn(async move {
+    let both = shuffled(MATCHES).into_iter().enumerate().map(|(at, number)| {
+        let (engine, frontend) = (engine.clone(), frontend.clone());
+        let assign = async move {
             let group = group(&format!("match {number}"), ids([number * 2, number * 2 + 1]));
-            let outcome = engine.assign(&[group]).await.unwrap().remove(0);
-            (number, outcome)
-        })
-    });
-    let cancelling = order.iter().map(|&number| {
-        let frontend = frontend.clone();
-        tokio::spawn(async move { frontend.delete(&id(number * 2)).await.unwrap() })
-    });
-    let (mut both, mut at) = (Vec::new(), 0);
-    // Who is asked first changes, so that both win at times.
-    for (assign, cancel) in assigning.zip(cancelling) {
-        if at % 2 == 0 {
-            both.push((assign, cancel))
+            engine.assign(&[group]).await.unwrap().remove(0)
+        };
+        let cancel = async move { frontend.delete(&id(number * 2)).await.unwrap() };
+        // Who is first changes, so that both win at times.
+        let (assign, cancel) = if at % 2 == 0 {
+            let assign = tokio::spawn(assign);
+            (assign, tokio::spawn(cancel))
         } else {
-            both.insert(0, (assign, cancel))
-        }
-        at += 1;
-    }
-    let outcomes = join_all(both.into_iter().map(async |(assign, cancel)| {
-        let (assigned, deleted) = tokio::join!(assign, cancel);
-        (assigned.unwrap(), deleted.unwrap())
-    }))
-    .await;
+            let cancel = tokio::spawn(cancel);
+            (tokio::spawn(assign), cancel)
+        };
+        async move { (number, assign.await.unwrap(), cancel.await.unwrap()) }
+    });
+    let outcomes = join_all(both).await;
     let mut made = Vec::new();
-    for ((number, outcome), deleted) in outcomes {
+    for (number, outcome, deleted) in outcomes {
         let (leaver, stayer) = (id(number * 2), id(number * 2 + 1));
         let seen = engine.look(&[leaver.clone(), stayer.clone()]).await.unwrap();
         match outcome {

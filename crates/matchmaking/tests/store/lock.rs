@@ -162,3 +162,29 @@ async fn a_lock_that_never_gets_free_is_an_error_that_passes() {
     raw.ask::<()>(&["DEL", &names(&tickets)[1]]).await;
     assert_eq!(tickets.take(1).await, ids([0]));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lock_is_held_for_as_long_as_a_step_takes() {
+    let redis = need!(Redis::private().await);
+    let proxy = Proxy::to(redis.addr()).await;
+    let slow = Setup::lock(&redis).through(proxy.url(&redis.url()), Duration::from_secs(10)).open().await;
+    let mut raw = slow.raw().await;
+    slow.create_all(0..1).await;
+    slow.release(&ids([0])).await.unwrap();
+    // A step whose script has to be loaded takes three ways there and back, which is longer than a lock lives that nobody
+    // extends. The lock's own scripts are there.
+    proxy.delay(Duration::from_millis(900)).await;
+    let running = tokio::spawn(step(&slow, "fetch", 0));
+    eventually("it has the lock", PATIENCE, || {
+        let (mut raw, name) = (raw.clone(), slow.key("fetchTicketsLock"));
+        async move { raw.get(&name).await.is_some() }
+    })
+    .await;
+    let started = Instant::now();
+    raw.ask::<()>(&["SCRIPT", "FLUSH"]).await;
+    raw.ask::<()>(&["SCRIPT", "LOAD", include_str!("../../src/store/redis/scripts/extend.lua")]).await;
+    running.await.unwrap().unwrap();
+    assert!(started.elapsed() > Duration::from_secs(5), "{:?}", started.elapsed());
+    let pending = slow.key("proposed_ticket_ids");
+    assert!(raw.ask::<Option<String>>(&["ZSCORE", &pending, id(0).as_str()]).await.is_some());
+}
