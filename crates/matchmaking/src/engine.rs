@@ -44,6 +44,8 @@ pub use webhook::{Webhook, WebhookConfig};
 
 /// How many ticks may settle at once.
 const SETTLING: usize = 16;
+/// How many fetches that made no match may be put aside.
+const ASIDE: usize = 16;
 
 /// How an engine works.
 #[derive(Clone, Debug)]
@@ -165,15 +167,26 @@ impl Engine {
     /// Ticks until told to stop, then finishes what is under way and releases what it holds.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         let mut settling = JoinSet::new();
+        let settle = |settling: &mut JoinSet<Tick>, proposed: Proposed| {
+            let engine = self.0.clone();
+            settling.spawn(async move { engine.settle(proposed).await });
+        };
+        // Tickets that fit nowhere must not keep those behind them from being fetched: they are released when all have been
+        // looked at.
+        let mut aside: Vec<Proposed> = Vec::new();
         while !drain.is_requested() {
             let started = Instant::now();
             let span = tracing::info_span!("matchmaking.tick.propose");
             let next = match self.0.propose().instrument(span).await {
                 Ok(proposed) => {
-                    let next = self.0.next_look(&proposed);
-                    if proposed.fetched > 0 {
-                        let engine = self.0.clone();
-                        settling.spawn(async move { engine.settle(proposed).await });
+                    let mut next = self.0.next_look(&proposed);
+                    if next.is_zero() && proposed.matches.is_empty() {
+                        aside.push(proposed);
+                        if aside.len() == ASIDE {
+                            next = self.0.config.tick;
+                        }
+                    } else if proposed.fetched > 0 {
+                        settle(&mut settling, proposed);
                     }
                     next
                 }
@@ -191,6 +204,7 @@ impl Engine {
                 // There is more than one fetch can hold.
                 continue;
             }
+            aside.drain(..).for_each(|proposed| settle(&mut settling, proposed));
             tokio::select! {
                 () = drain.requested() => {}
                 () = self.0.wake.notified() => {
@@ -199,6 +213,7 @@ impl Engine {
                 () = tokio::time::sleep(next) => {}
             }
         }
+        aside.drain(..).for_each(|proposed| settle(&mut settling, proposed));
         while settling.join_next().await.is_some() {}
         self.0.release(&[]).await;
         Ok(())
@@ -290,14 +305,19 @@ impl Inner {
 
     /// Lets all profiles make matches, at the same time. Also returns how many failed.
     async fn make_matches(&self, tickets: &[Arc<Ticket>], now: Moment) -> (Vec<Match>, usize) {
-        let given: HashSet<&TicketId> = tickets.iter().map(|ticket| &ticket.id).collect();
+        let fetched: HashMap<&TicketId, &Ticket> =
+            tickets.iter().map(|ticket| (&ticket.id, ticket.as_ref())).collect();
         let working = self.profiles.iter().map(async |profile| {
             let pools = Pools { profile: profile.name.clone(), now, pools: pools(profile, tickets, now) };
             let started = Instant::now();
             let function = profile.function.clone();
             let work = async move { function.make_matches(&pools).await };
+            let given = |id: &TicketId| {
+                let ticket = fetched.get(id);
+                ticket.is_some_and(|ticket| profile.pools.iter().any(|pool| pool.admits(ticket, now)))
+            };
             let proposals =
-                call(self.config.function_timeout, work).await.and_then(|made| check(made, &given));
+                call(self.config.function_timeout, work).await.and_then(|made| check(made, given));
             let labels = ProfileLabels { profile: profile.name.to_string() };
             self.metrics.function_latency.get_or_create(&labels).observe(started.elapsed().as_secs_f64());
             (profile, proposals)
@@ -503,11 +523,11 @@ async fn call<T: Send + 'static>(
 }
 
 /// Refuses what a match function must not propose.
-fn check(proposals: Vec<Proposal>, given: &HashSet<&TicketId>) -> Result<Vec<Proposal>, String> {
+fn check(proposals: Vec<Proposal>, given: impl Fn(&TicketId) -> bool) -> Result<Vec<Proposal>, String> {
     for proposal in &proposals {
         let mut seen = HashSet::new();
         for ticket in &proposal.tickets {
-            if !given.contains(&ticket.id) {
+            if !given(&ticket.id) {
                 return Err(format!("proposed ticket {}, which it was not given", ticket.id));
             }
             if !seen.insert(&ticket.id) {

@@ -40,6 +40,7 @@ pub struct Relay {
     metrics: Metrics,
     /// Matches have been made.
     made: Arc<Notify>,
+    retake: Duration,
 }
 
 /// The data of the event.
@@ -54,12 +55,17 @@ struct Data<'a> {
 
 impl Relay {
     pub fn new(id: ProcessId, store: Store, bus: Bus, made: Arc<Notify>, metrics: Metrics) -> Self {
-        Self { store, bus, name: id.to_string().into(), metrics, made }
+        Self { store, bus, name: id.to_string().into(), metrics, made, retake: RETAKE }
+    }
+
+    /// The same relay, which takes over from another after another time.
+    pub fn with_retake(self, retake: Duration) -> Self {
+        Self { retake, ..self }
     }
 
     /// Tells the bus of what there is, once. Returns how many matches it told of.
     pub async fn tick(&self) -> Result<usize, LoopError> {
-        let entries = self.store.take_events(&self.name, ENTRIES, RETAKE).await?;
+        let entries = self.store.take_events(&self.name, ENTRIES, self.retake).await?;
         let mut told = 0;
         let mut done = Vec::new();
         let mut events = Vec::new();

@@ -96,7 +96,10 @@ impl Webhook {
             request = request.header("webhook-signature", signature(key, &id, &timestamp, &body));
         }
         let request = request.header("webhook-id", id).header("webhook-timestamp", timestamp).body(body);
-        let mut answer = request.send().await?.error_for_status()?;
+        let mut answer = request.send().await?;
+        if !answer.status().is_success() {
+            return Err(format!("the service answered {}", answer.status()).into());
+        }
         let mut text = Vec::new();
         while let Some(chunk) = answer.chunk().await? {
             if text.len() + chunk.len() > MAX_ANSWER {
