@@ -177,14 +177,13 @@ impl Engine {
         while !drain.is_requested() {
             let started = Instant::now();
             let span = tracing::info_span!("matchmaking.tick.propose");
-            let next = match self.0.propose().instrument(span).await {
+            let mut failed = false;
+            let mut next = match self.0.propose().instrument(span).await {
                 Ok(proposed) => {
-                    let mut next = self.0.next_look(&proposed);
-                    if next.is_zero() && proposed.matches.is_empty() {
+                    let next = self.0.next_look(&proposed);
+                    failed |= proposed.failures > 0;
+                    if next.is_zero() && proposed.matches.is_empty() && !failed && aside.len() < ASIDE {
                         aside.push(proposed);
-                        if aside.len() == ASIDE {
-                            next = self.0.config.tick;
-                        }
                     } else if proposed.fetched > 0 {
                         settle(&mut settling, proposed);
                     }
@@ -195,10 +194,15 @@ impl Engine {
                     self.0.config.tick
                 }
             };
-            while settling.try_join_next().is_some() || settling.len() >= SETTLING {
-                if settling.len() >= SETTLING {
-                    settling.join_next().await;
-                }
+            loop {
+                let full = settling.len() >= SETTLING;
+                let settled = if full { settling.join_next().await } else { settling.try_join_next() };
+                let Some(settled) = settled else { break };
+                failed |= settled.is_ok_and(|tick| tick.failures > 0);
+            }
+            if next.is_zero() && (failed || aside.len() == ASIDE) {
+                // What fails, or fits nowhere, would do so again at once.
+                next = self.0.config.tick;
             }
             if next.is_zero() {
                 // There is more than one fetch can hold.

@@ -1,6 +1,7 @@
 //! The loop: when it ticks, and how it stops.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use matchmaking::Engine;
@@ -11,7 +12,7 @@ use testkit::eventually;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
-use crate::plugins::{assigner, duels, duels_of, function, servers};
+use crate::plugins::{Fault, assigner, duels, duels_of, function, servers};
 use crate::world::{World, engine_config};
 use crate::{PATIENCE, on_both_stores};
 
@@ -23,6 +24,7 @@ on_both_stores! {
     a_queue_longer_than_one_fetch_is_worked_off_without_waiting,
     a_slow_assigner_does_not_keep_others_waiting,
     tickets_that_fit_nowhere_do_not_keep_the_engine_busy,
+    plugins_that_fail_are_given_a_pause_however_long_the_queue,
 }
 
 /// An engine at work, as a process runs it.
@@ -207,4 +209,34 @@ async fn tickets_that_fit_nowhere_do_not_keep_the_engine_busy(world: World) {
     let pair: [TicketId; 2] = world.tickets(&["somewhere"]).await;
     eventually("a match", PATIENCE, || all_assigned(&world, &pair)).await;
     running.stop().await;
+}
+
+async fn plugins_that_fail_are_given_a_pause_however_long_the_queue(world: World) {
+    for _ in 0..20 {
+        world.put().await;
+    }
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (in_function, in_assigner) = (calls.clone(), calls.clone());
+    let failing_function = function(move |_| {
+        in_function.fetch_add(1, Ordering::Relaxed);
+        Fault::Error.happen()
+    });
+    let failing_assigner = assigner(move |_| {
+        in_assigner.fetch_add(1, Ordering::Relaxed);
+        Fault::Error.happen()
+    });
+    let config = EngineConfig { fetch_limit: 10, tick: Duration::from_millis(100), ..engine_config() };
+    for profile in
+        [Profile { function: failing_function, ..duels() }, Profile { assigner: failing_assigner, ..duels() }]
+    {
+        calls.store(0, Ordering::Relaxed);
+        let running = Running::start(&world.engine_with(vec![profile], config.clone()));
+        eventually("three calls", PATIENCE, async || calls.load(Ordering::Relaxed) >= 3).await;
+        let before = calls.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let more = calls.load(Ordering::Relaxed) - before;
+        assert!((1..=16).contains(&more), "{more} calls in 400 ms");
+        running.stop().await;
+    }
+    assert_eq!(world.free().await.len(), 20);
 }
