@@ -20,7 +20,7 @@ use runtime::lifecycle::LoopError;
 
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::model::{Moment, TicketId};
+use crate::model::{Moment, SearchFields, TicketId};
 use crate::store::{Deleted, Found, NewTicket, Store};
 use crate::wire;
 
@@ -72,7 +72,17 @@ impl Frontend {
 
     /// Makes a ticket. Returns it as it is stored.
     pub async fn create(&self, ticket: Option<openmatch::Ticket>) -> Result<Bytes, Error> {
-        let mut ticket = ticket.ok_or_else(|| Error::Invalid("ticket is required".to_owned()))?;
+        let ticket = ticket.ok_or_else(|| Error::Invalid("ticket is required".to_owned()))?;
+        Ok(self.make(ticket).await?.1)
+    }
+
+    /// Makes a ticket of these fields, for programs that embed the matchmaker.
+    pub async fn create_with(&self, fields: SearchFields) -> Result<TicketId, Error> {
+        let search_fields = MessageField::some(wire::fields_to_wire(fields));
+        Ok(self.make(openmatch::Ticket { search_fields, ..Default::default() }).await?.0)
+    }
+
+    async fn make(&self, mut ticket: openmatch::Ticket) -> Result<(TicketId, Bytes), Error> {
         let ttl = self.check(&ticket)?;
         let created = self.now();
         let id = TicketId::generate(created);
@@ -86,8 +96,8 @@ impl Frontend {
                 "the ticket has {size} bytes, and at most {max} are allowed"
             )));
         }
-        self.store.create(NewTicket { id, created, ttl, data: data.clone() }).await?;
-        Ok(data)
+        self.store.create(NewTicket { id: id.clone(), created, ttl, data: data.clone() }).await?;
+        Ok((id, data))
     }
 
     /// Returns how long the ticket may wait.

@@ -37,6 +37,15 @@ pub(crate) fn ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreadable> {
     })
 }
 
+pub(crate) fn fields_to_wire(fields: SearchFields) -> openmatch::SearchFields {
+    openmatch::SearchFields {
+        double_args: fields.doubles.into_iter().collect(),
+        string_args: fields.strings.into_iter().collect(),
+        tags: fields.tags,
+        ..Default::default()
+    }
+}
+
 pub(crate) fn assignment_to_wire(assignment: &Assignment) -> openmatch::Assignment {
     openmatch::Assignment {
         connection: assignment.connection.clone(),

@@ -14,6 +14,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("bus", &["base", "config"]),
     ("config", &[]),
     ("db", &["base", "config"]),
+    ("example-match-function", &["base", "hot", "matchmaking"]),
     ("hot", &["base", "config"]),
     ("matchmaking", &["base", "bus", "config", "hot", "proto", "runtime"]),
     ("playhouse", &["base", "bus", "config", "db", "hot", "matchmaking", "runtime"]),
