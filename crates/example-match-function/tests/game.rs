@@ -1,7 +1,5 @@
 //! The example does what it says.
 
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
-
 use std::time::Duration;
 
 use base::{Clock, Timestamp};

@@ -200,8 +200,9 @@ impl Engine {
                 let Some(settled) = settled else { break };
                 failed |= settled.is_ok_and(|tick| tick.failures > 0);
             }
-            if next.is_zero() && (failed || aside.len() == ASIDE) {
-                // What fails, or fits nowhere, would do so again at once.
+            // What fails, or fits nowhere, would do so again at once.
+            let in_vain = if next.is_zero() { failed || aside.len() == ASIDE } else { !aside.is_empty() };
+            if in_vain {
                 next = self.0.config.tick;
             }
             if next.is_zero() {

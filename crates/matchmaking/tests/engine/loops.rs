@@ -195,7 +195,7 @@ async fn a_slow_assigner_does_not_keep_others_waiting(world: World) {
 
 async fn tickets_that_fit_nowhere_do_not_keep_the_engine_busy(world: World) {
     let looks = || world.metric("minimatch_backend_fetch_tickets_latency_seconds_count");
-    for _ in 0..20 {
+    for _ in 0..25 {
         world.ticket(&["nowhere"]).await;
     }
     let config = EngineConfig { fetch_limit: 10, ..engine_config() };
@@ -204,7 +204,7 @@ async fn tickets_that_fit_nowhere_do_not_keep_the_engine_busy(world: World) {
     let before = looks();
     tokio::time::sleep(Duration::from_millis(300)).await;
     let more = looks() - before;
-    assert!(more <= 70.0, "{more} looks in 300 ms at tickets that fit nowhere");
+    assert!(more <= 12.0, "{more} looks in 300 ms at tickets that fit nowhere");
     // Nor do they stand in the way of those behind them.
     let pair: [TicketId; 2] = world.tickets(&["somewhere"]).await;
     eventually("a match", PATIENCE, || all_assigned(&world, &pair)).await;

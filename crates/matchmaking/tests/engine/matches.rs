@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use matchmaking::engine::{Profile, StaticList, Tick};
-use matchmaking::model::{Assignment, Filter, MatchId, Proposal, TicketId};
+use matchmaking::engine::{EngineConfig, Profile, StaticList, Tick};
+use matchmaking::model::{Assignment, Filter, MatchId, Moment, Proposal, Ticket, TicketId};
 use matchmaking::store::Deleted;
 
 use crate::on_both_stores;
@@ -259,6 +259,9 @@ async fn a_match_with_a_ticket_that_was_assigned_meanwhile_is_not_made(world: Wo
     }
 }
 
+/// What to propose, given the tickets of the pool.
+type Propose = Box<dyn Fn(Vec<Arc<Ticket>>) -> Vec<Proposal> + Send + Sync>;
+
 async fn proposals_that_must_not_be_are_refused_and_released(world: World) {
     let stranger = world.ticket(&["stranger"]).await;
     // Hands out the tickets of another pool to whoever asks.
@@ -272,15 +275,12 @@ async fn proposals_that_must_not_be_are_refused_and_released(world: World) {
     world.engine(vec![spying]).tick().await.unwrap();
     let loot = loot.lock().unwrap()[0].clone();
 
-    let cases: [(&str, Box<dyn Fn(Vec<Arc<matchmaking::model::Ticket>>) -> Vec<Proposal> + Send + Sync>); 4] = [
+    let cases: [(&str, Propose); 4] = [
         ("of another pool", Box::new(move |given| vec![Proposal::new(vec![given[0].clone(), loot.clone()])])),
         (
             "made up",
             Box::new(|given| {
-                let made_up = matchmaking::model::Ticket {
-                    id: TicketId::parse("made-up").unwrap(),
-                    ..(*given[0]).clone()
-                };
+                let made_up = Ticket { id: TicketId::parse("made-up").unwrap(), ..(*given[0]).clone() };
                 vec![Proposal::new(vec![given[0].clone(), made_up.into()])]
             }),
         ),
@@ -313,10 +313,10 @@ async fn the_longest_waiting_are_assigned_first(world: World) {
     const LIMIT: usize = 20;
     let mut order: Vec<i64> = (0..10 * LIMIT as i64).collect();
     fastrand::Rng::with_seed(7).shuffle(&mut order);
-    let start = matchmaking::model::Moment::from(world.clock.now()).micros();
+    let start = Moment::from(world.clock.now()).micros();
     let mut tickets = Vec::new();
     for at in order {
-        tickets.push((at, world.put_at(matchmaking::model::Moment::from_micros(start + at)).await));
+        tickets.push((at, world.put_at(Moment::from_micros(start + at)).await));
     }
     tickets.sort();
     let assigned: Shared<Vec<TicketId>> = Shared::default();
@@ -326,7 +326,7 @@ async fn the_longest_waiting_are_assigned_first(world: World) {
         seen.lock().unwrap().extend(tickets);
         async move { Ok(servers(&matches)) }
     });
-    let config = matchmaking::engine::EngineConfig { fetch_limit: LIMIT, ..engine_config() };
+    let config = EngineConfig { fetch_limit: LIMIT, ..engine_config() };
     let engine = world.engine_with(vec![Profile { assigner: watched, ..duels() }], config);
     for _ in 0..10 {
         assert_eq!(engine.tick().await.unwrap().assigned, LIMIT);

@@ -50,7 +50,7 @@ async fn assert_assigned_once(world: &World, tickets: &[TicketId]) {
     let made = world.made().await;
     for ticket in tickets {
         let of: Vec<_> = made.iter().filter(|made| made.ticket_ids.contains(&ticket.to_string())).collect();
-        assert_eq!(of.len(), 1, "{ticket} is in {of:?}");
+        assert_eq!(of.len(), 1, "{ticket} of {tickets:?} in {made:#?}");
         assert_eq!(world.connection(ticket).await, Some(format!("{}.test:1", of[0].match_id)));
     }
 }
@@ -92,8 +92,8 @@ async fn an_engine_at_work_survives_the_loss_of_its_store() {
     let mut redis = need!(Redis::builder().appendonly().start().await);
     let world = World::at(&redis.url()).await;
     let config = EngineConfig { tick: Duration::from_millis(50), ..engine_config() };
-    let running = Running::start(&world.engine_with(vec![duels()], config));
     let before: [TicketId; 3] = world.tickets(&[]).await;
+    let running = Running::start(&world.engine_with(vec![duels()], config));
     eventually("the first pair plays", PATIENCE, || world.is_assigned(&before[1])).await;
     redis.kill().await.unwrap();
     eventually("the loss is counted", PATIENCE, async || world.failures("", "fetch") > 0.0).await;

@@ -10,9 +10,11 @@ use matchmaking::model::{Assignment, Filter, Match, MatchId, Pool, Proposal};
 
 type Done<T> = BoxFuture<'static, Result<T, PluginError>>;
 
-struct Function(Box<dyn Fn(Pools) -> Done<Vec<Proposal>> + Send + Sync>);
-struct Choice(Box<dyn Fn(Vec<Match>) -> Done<Vec<MatchId>> + Send + Sync>);
-struct Servers(Box<dyn Fn(Vec<Match>) -> Done<Vec<(MatchId, Assignment)>> + Send + Sync>);
+type Plugin<Given, Made> = Box<dyn Fn(Given) -> Done<Made> + Send + Sync>;
+
+struct Function(Plugin<Pools, Vec<Proposal>>);
+struct Choice(Plugin<Vec<Match>, Vec<MatchId>>);
+struct Servers(Plugin<Vec<Match>, Vec<(MatchId, Assignment)>>);
 
 impl MatchFunction for Function {
     fn name(&self) -> &'static str {

@@ -23,17 +23,18 @@ use tokio::net::TcpListener;
 use crate::plugins::duels;
 use crate::world::World;
 
+type Asked = Arc<Mutex<Vec<(HeaderMap, Bytes)>>>;
 type Answer = Arc<dyn Fn(&Value) -> Response + Send + Sync>;
 
 /// A service that notes what it is asked.
 struct Service {
     url: String,
-    asked: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+    asked: Asked,
 }
 
 impl Service {
     async fn start(answer: impl Fn(&Value) -> Response + Send + Sync + 'static) -> Self {
-        let asked = Arc::new(Mutex::new(Vec::new()));
+        let asked = Asked::default();
         let answer: Answer = Arc::new(answer);
         let state = (asked.clone(), answer);
         let router = Router::new().route("/assign", post(serve)).with_state(state);
@@ -48,11 +49,7 @@ impl Service {
     }
 }
 
-async fn serve(
-    State((asked, answer)): State<(Arc<Mutex<Vec<(HeaderMap, Bytes)>>>, Answer)>,
-    headers: HeaderMap,
-    body: Bytes,
-) -> Response {
+async fn serve(State((asked, answer)): State<(Asked, Answer)>, headers: HeaderMap, body: Bytes) -> Response {
     asked.lock().unwrap().push((headers, body.clone()));
     answer(&serde_json::from_slice(&body).unwrap())
 }
