@@ -44,7 +44,7 @@ async fn a_ticket_is_cancelled_or_assigned_and_never_both(setup: Setup) {
     let both = shuffled(MATCHES).into_iter().enumerate().map(|(at, number)| {
         let (engine, frontend) = (engine.clone(), frontend.clone());
         let assign = async move {
-            let group = group(&format!("match {number}"), ids([number * 2, number * 2 + 1]));
+            let group = group(&format!("match {number}"), ids([number * 2 + 1, number * 2]));
             engine.assign(&[group]).await.unwrap().remove(0)
         };
         let cancel = async move { frontend.delete(&id(number * 2)).await.unwrap() };
@@ -67,7 +67,7 @@ async fn a_ticket_is_cancelled_or_assigned_and_never_both(setup: Setup) {
             Outcome::Assigned => {
                 assert_eq!(deleted, Deleted::Assigned, "match {number}");
                 assert!(matches!(seen[..], [Seen::Assigned(_), Seen::Assigned(_)]), "{seen:?}");
-                made.push((format!("match {number}"), vec![leaver, stayer]));
+                made.push((format!("match {number}"), vec![stayer, leaver]));
             }
             Outcome::Refused(id) => {
                 assert_eq!((deleted, &id), (Deleted::Done, &leaver), "match {number}");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::Timestamp;
 use matchmaking::store::{Found, Outcome};
-use testkit::eventually;
+use testkit::{Proxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, group, id, ids, ticket};
 
@@ -116,4 +116,25 @@ async fn an_operator_sees_how_a_ticket_stands(setup: Setup) {
     assert_eq!(assigned.found.assignment, Some(made.assignment));
     assert_eq!((assigned.indexed, assigned.pending_since), (false, None));
     assert!(assigned.ttl.unwrap() <= tickets.setup.rules.assigned_ttl);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ticket_that_is_made_between_the_look_and_the_repair_stays() {
+    // Of its own: what it is asked is counted.
+    let redis = need!(Redis::private().await);
+    let proxy = Proxy::to(redis.addr()).await;
+    let quick = Setup::script(&redis).open().await;
+    let slow = quick.setup.clone().through(proxy.url(&redis.url()), PATIENCE).open().await;
+    proxy.delay(Duration::from_millis(300)).await;
+    let reading = tokio::spawn(async move { slow.read(&ids([0])).await });
+    let raw = quick.raw().await;
+    eventually("it has looked", PATIENCE, || {
+        let mut raw = raw.clone();
+        async move { raw.ask::<String>(&["INFO", "commandstats"]).await.contains("cmdstat_mget:") }
+    })
+    .await;
+    quick.create_all(0..1).await;
+    assert!(reading.await.unwrap().unwrap().is_empty());
+    assert_eq!(quick.all().await, ids([0]));
+    assert_eq!(quick.take(1).await, ids([0]));
 }
