@@ -6,11 +6,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::Clock;
+use buffa::Message;
 use fastrand::Rng;
+use futures::future::join_all;
 use matchmaking::Engine;
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Proposal, TicketId};
 use matchmaking::store::Deleted;
+use proto::openmatch::Assignment;
 
 use crate::on_both_stores;
 use crate::plugins::{Fault, assigner, evaluator, function, servers, tagged};
@@ -140,10 +143,10 @@ async fn play(world: World, seed: u64) {
     }
     let dice = Dice::new(100 + seed);
     let (mut tickets, mut left) = (Vec::new(), HashMap::new());
-    for at in 0..TICKETS {
-        let tags: &[&str] = [&["a"], &["b"], &["a", "b"] as &[&str]][at % 3];
-        tickets.push(world.ticket(tags).await);
-        if dice.one_in(5) {
+    while tickets.len() < TICKETS {
+        let tags: [&[&str]; 4] = [&["a"], &["b"], &["a", "b"], &["b", "a"]];
+        tickets.extend(join_all(tags.map(|tags| world.ticket(tags))).await);
+        if dice.one_in(2) {
             let who: &TicketId = &tickets[dice.0.lock().unwrap().usize(0..tickets.len())];
             let left_now = world.store.delete(who).await.unwrap();
             left.entry(who.clone()).or_insert(left_now);
@@ -171,9 +174,12 @@ async fn assert_everybody_is_somewhere(
     }
     let free: HashSet<TicketId> = world.free().await.into_iter().collect();
     let (mut played, mut waiting) = (0, 0);
-    for ticket in tickets {
-        let status = world.store.status(ticket).await.unwrap();
-        assert_eq!(world.connection(ticket).await.as_ref(), connections.get(ticket), "{ticket}");
+    let statuses = join_all(tickets.iter().map(|ticket| world.store.status(ticket))).await;
+    for (ticket, status) in tickets.iter().zip(statuses) {
+        let status = status.unwrap();
+        let assigned = status.found.assignment.as_ref();
+        let assigned = assigned.map(|data| Assignment::decode_from_slice(data).unwrap().connection);
+        assert_eq!(assigned.as_ref(), connections.get(ticket), "{ticket}");
         if connections.contains_key(ticket) {
             assert_ne!(left.get(ticket), Some(&Deleted::Done), "{ticket} has left and plays");
             assert!(!status.indexed && !free.contains(ticket), "{ticket} plays and waits");

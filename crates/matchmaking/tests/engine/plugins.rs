@@ -109,7 +109,8 @@ impl Fault {
     pub(crate) async fn happen<T>(self) -> Result<T, PluginError> {
         match self {
             Self::Error => Err("no luck".into()),
-            Self::Panic => panic!("a plugin of the test"),
+            // Without a word on stderr.
+            Self::Panic => std::panic::resume_unwind(Box::new("a plugin of the test")),
             Self::Hang => std::future::pending().await,
             Self::Block => {
                 std::thread::sleep(Self::BLOCK);
