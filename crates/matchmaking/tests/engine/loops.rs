@@ -21,6 +21,7 @@ on_both_stores! {
     stopping_waits_for_the_match_function_and_leaves_nothing_pending,
     tickets_are_matched_as_they_arrive_and_not_when_the_tick_comes,
     two_engines_do_not_miss_tickets_that_arrive_one_by_one,
+    tickets_that_another_engine_held_are_looked_at_again_soon,
     a_queue_longer_than_one_fetch_is_worked_off_without_waiting,
     a_slow_assigner_does_not_keep_others_waiting,
     tickets_that_fit_nowhere_do_not_keep_the_engine_busy,
@@ -158,6 +159,28 @@ async fn two_engines_do_not_miss_tickets_that_arrive_one_by_one(world: World) {
     assert_eq!(world.made().await.len(), 30);
 }
 
+async fn tickets_that_another_engine_held_are_looked_at_again_soon(world: World) {
+    let running = Running::start(&world.engine(vec![duels()]));
+    idle(&world, 1.0).await;
+    let looks = || world.metric("minimatch_backend_fetch_tickets_latency_seconds_count");
+    for _ in 0..3 {
+        let held = world.put().await;
+        // Whoever is first: another engine has it in the end.
+        let had = eventually("the other engine has it", PATIENCE, async || {
+            world.store.fetch(&"another".into(), 1).await.unwrap().ids.pop()
+        });
+        assert_eq!(had.await, held);
+        let before = looks();
+        let alone = world.put().await;
+        eventually("a look at one", PATIENCE, async || looks() > before).await;
+        world.store.release(std::slice::from_ref(&held)).await.unwrap();
+        // Nobody tells the engine, and its tick is an hour away.
+        let pair = [held, alone];
+        eventually("a match", Duration::from_secs(1), || all_assigned(&world, &pair)).await;
+    }
+    running.stop().await;
+}
+
 async fn a_queue_longer_than_one_fetch_is_worked_off_without_waiting(world: World) {
     let mut tickets = Vec::new();
     for _ in 0..500 {
@@ -188,6 +211,7 @@ async fn a_slow_assigner_does_not_keep_others_waiting(world: World) {
         eventually("the quick match", Duration::from_secs(1), || all_assigned(&world, &quick)).await;
     }
     assert!(!world.is_assigned(&slow[0]).await);
+    assert!(world.free().await.is_empty(), "what is being assigned can be had by nobody else");
     gate.add_permits(1);
     eventually("the slow match", PATIENCE, || all_assigned(&world, &slow)).await;
     running.stop().await;

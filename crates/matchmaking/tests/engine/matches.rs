@@ -22,6 +22,7 @@ on_both_stores! {
     a_match_that_the_assigner_leaves_out_is_released_in_the_same_tick,
     matches_that_the_assigner_makes_up_are_ignored,
     a_match_with_a_ticket_that_was_cancelled_meanwhile_is_not_made,
+    a_match_with_a_ticket_that_was_taken_out_meanwhile_is_not_made,
     without_the_check_everybody_is_told_though_one_has_left,
     a_match_with_a_ticket_that_was_assigned_meanwhile_is_not_made,
     proposals_that_must_not_be_are_refused_and_released,
@@ -215,6 +216,16 @@ async fn a_match_with_a_ticket_that_was_cancelled_meanwhile_is_not_made(world: W
     assert_eq!(world.free().await, [b], "the other one is active again, the cancelled one is not");
     assert_eq!(world.made().await.len(), 1);
     assert_eq!(world.metric("playhouse_matchmaking_matches_refused_total{profile=\"duels\"}"), 1.0);
+}
+
+async fn a_match_with_a_ticket_that_was_taken_out_meanwhile_is_not_made(world: World) {
+    let profile = meanwhile(&world, async |store, first| store.deindex(&first).await.unwrap());
+    let engine = world.engine(vec![profile]);
+    let [a, b] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 2, assigned: 0, released: 2, failures: 0 });
+    assert!(!world.is_assigned(&a).await && !world.is_assigned(&b).await);
+    assert_eq!(world.free().await, [b]);
 }
 
 async fn without_the_check_everybody_is_told_though_one_has_left(world: World) {

@@ -78,11 +78,9 @@ async fn what_could_not_be_released_is_released_when_the_store_is_back() {
     assert!(engine.tick().await.is_err(), "there is no store");
     redis.start_again().await.unwrap();
     // The pending timeout is ten minutes: only the engine can give them back.
-    eventually("the pair plays", PATIENCE, async || {
-        let _ = engine.tick().await;
-        world.is_assigned(&tickets[0]).await && world.is_assigned(&tickets[1]).await
-    })
-    .await;
+    eventually("the store answers", PATIENCE, async || world.store.list(1).await).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!((tick.fetched, tick.assigned), (3, 2), "they are released before others are fetched");
     assert_eq!(world.free().await, tickets[2..]);
     assert_assigned_once(&world, &tickets[..2]).await;
 }

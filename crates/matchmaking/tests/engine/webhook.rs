@@ -14,14 +14,15 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use config::{Secret, Setting, Value as Text};
 use hmac::{Hmac, KeyInit, Mac};
-use matchmaking::engine::{Profile, Tick, Webhook, WebhookConfig};
+use matchmaking::engine::{EngineConfig, Profile, Tick, Webhook, WebhookConfig};
 use matchmaking::model::TicketId;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tokio::net::TcpListener;
 
+use crate::PATIENCE;
 use crate::plugins::duels;
-use crate::world::World;
+use crate::world::{World, engine_config};
 
 type Asked = Arc<Mutex<Vec<(HeaderMap, Bytes)>>>;
 type Answer = Arc<dyn Fn(&Value) -> Response + Send + Sync>;
@@ -196,20 +197,19 @@ async fn an_answer_that_makes_no_sense_is_not_believed() {
 }
 
 #[tokio::test]
-async fn an_answer_without_end_is_given_up() {
-    let endless = |_: &Value| {
-        let chunk = Bytes::from(vec![b' '; 1 << 20]);
-        let chunks =
-            futures::stream::iter(std::iter::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone())));
-        Body::from_stream(chunks).into_response()
+async fn an_answer_that_is_too_large_is_not_read() {
+    // What it says would be right.
+    let large = |question: &Value| {
+        let (space, answer) = (vec![b' '; 1 << 20], json!({ "assignments": servers(question) }).to_string());
+        let chunks = std::iter::repeat_n(Bytes::from(space), 17).chain([Bytes::from(answer)]);
+        Body::from_stream(futures::stream::iter(chunks.map(Ok::<_, std::io::Error>))).into_response()
     };
-    let (service, world) = (Service::start(endless).await, World::in_memory());
-    let mut config = crate::world::engine_config();
-    // It is the size that ends it, not the time.
-    config.assigner_timeout = crate::PATIENCE;
+    let (service, world) = (Service::start(large).await, World::in_memory());
+    let config = EngineConfig { assigner_timeout: PATIENCE, ..engine_config() };
     let engine = world.engine_with(vec![profile(&service.url, None, &world.clock)], config);
     let tickets: [TicketId; 2] = world.tickets(&[]).await;
-    assert_eq!(engine.tick().await.unwrap().failures, 1);
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 2, assigned: 0, released: 2, failures: 1 });
     assert_eq!(world.free().await, tickets);
 }
 
@@ -225,8 +225,7 @@ async fn a_service_that_takes_too_long_is_given_up() {
     let config =
         WebhookConfig { url: service.url.parse().unwrap(), secret: None, timeout: Duration::from_millis(50) };
     let assigner = Arc::new(Webhook::new(config, world.clock.clone()).unwrap());
-    let mut config = crate::world::engine_config();
-    config.assigner_timeout = crate::PATIENCE;
+    let config = EngineConfig { assigner_timeout: PATIENCE, ..engine_config() };
     let engine = world.engine_with(vec![Profile { assigner, ..duels() }], config);
     let tickets: [TicketId; 2] = world.tickets(&[]).await;
     assert_eq!(engine.tick().await.unwrap().failures, 1);
