@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
-use axum::Router;
 use base::Clock;
 use buffa::{Message, MessageField};
 use bytes::Bytes;
 use futures::Stream;
 use proto::openmatch;
 use runtime::Drain;
-use runtime::http::{Connection, Held};
+use runtime::http::{Connection, Held, Routes};
 use runtime::lifecycle::LoopError;
 
 use crate::error::Error;
@@ -61,8 +60,8 @@ impl Frontend {
     }
 
     /// gRPC, gRPC-Web and Connect, health and reflection, and the REST mapping.
-    pub fn routes(&self) -> Router {
-        grpc::routes(self.clone()).merge(rest::routes(self.clone()))
+    pub fn routes(&self) -> Routes {
+        grpc::routes(self.clone()).merge(rest::routes(self.clone()).into())
     }
 
     /// Passes on what the store tells, until told to stop.

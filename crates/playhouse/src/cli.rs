@@ -23,6 +23,7 @@ pub enum Command {
     Migrate(Migrate),
     Config(Config),
     Doctor(Doctor),
+    Tickets(Tickets),
     Completions(Completions),
 }
 
@@ -112,6 +113,44 @@ pub struct Config {
 pub struct Doctor {
     #[command(flatten)]
     pub from: From,
+}
+
+/// Look at matchmaking tickets and mend them
+///
+/// Asks a running process at its admin port, which listen.admin says where it is: any process with a matchmaking role, or
+/// `playhouse dev`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse tickets list
+  playhouse tickets show dbt8pcfejq8o287bsa0g
+  playhouse tickets --admin http://10.0.0.7:8082 release dbt8pcfejq8o287bsa0g")]
+pub struct Tickets {
+    /// The admin address of a running process [default: that of listen.admin]
+    #[arg(long, value_name = "URL", global = true)]
+    pub admin: Option<String>,
+    /// Print JSON, for scripts
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(flatten)]
+    pub from: From,
+    #[command(subcommand)]
+    pub what: TicketsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum TicketsCommand {
+    /// The tickets that take part in matchmaking, the longest waiting first
+    List {
+        /// How many at most
+        #[arg(long, default_value_t = 100)]
+        limit: usize,
+    },
+    /// One ticket: its data, its state, and why it is not assigned
+    Show { ticket_id: String },
+    /// Give a ticket that an engine has fetched back to matchmaking
+    Release { ticket_id: String },
+    /// Take a ticket back, as its player could
+    Delete { ticket_id: String },
 }
 
 /// Print a script that completes commands and options in a shell

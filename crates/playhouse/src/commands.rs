@@ -5,6 +5,7 @@ mod dev;
 mod doctor;
 mod migrate;
 mod serve;
+mod tickets;
 
 use std::path::PathBuf;
 
@@ -47,6 +48,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Migrate(args) => runtime()?.block_on(migrate::run(args)),
         Command::Config(args) => config::run(&args),
         Command::Doctor(args) => runtime()?.block_on(doctor::run(args)),
+        Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "playhouse", &mut script);

@@ -106,8 +106,8 @@ impl Start {
         matchmaker.start(process);
         for (listener, socket) in sockets.roles {
             let routes = match listener {
-                Listener::OpenMatch => common_routes().merge(matchmaker.routes()),
-                _ => common_routes(),
+                Listener::OpenMatch => matchmaker.routes().merge(common_routes().into()),
+                _ => common_routes().into(),
             };
             process.serve(Stage::Listeners, listener.name(), socket, routes);
         }

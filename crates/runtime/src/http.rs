@@ -6,6 +6,7 @@
 //! - the caller's trace goes on (`traceparent`)
 
 mod admin;
+mod direct;
 mod problem;
 mod serve;
 
@@ -22,12 +23,14 @@ use axum::response::{IntoResponse, Response};
 use base::Code;
 use base::id::RequestId;
 use tower_http::catch_panic::CatchPanicLayer;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
 use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels, Metrics};
 use crate::telemetry::TraceContext;
 
 pub use admin::admin;
+pub use direct::Routes;
+pub(crate) use direct::Served;
 pub use problem::Problem;
 pub(crate) use serve::serve;
 pub use serve::{Connection, Held, Limits};
@@ -45,7 +48,12 @@ impl Serving {
         Self { metrics: HttpMetrics::new(metrics) }
     }
 
-    pub fn wrap(&self, listener: &'static str, router: Router) -> Router {
+    pub(crate) fn wrap(&self, listener: &'static str, routes: Routes) -> Served {
+        let Routes { router, direct } = routes;
+        Served::new(self.metrics.clone(), listener, self.wrap_router(listener, router), direct)
+    }
+
+    fn wrap_router(&self, listener: &'static str, router: Router) -> Router {
         let panics = self.metrics.panics.get_or_create(&ListenerLabels { listener }).clone();
         let on_panic = move |_: Box<dyn Any + Send>| {
             // What it said is in the log already.
@@ -74,16 +82,7 @@ async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Reque
     let method = known_method(request.method());
     // The route, not the path: paths are without number, metrics must not be.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
-    let span = tracing::info_span!(
-        "http.request",
-        listener,
-        method,
-        route,
-        %request_id,
-        otel.name = format!("{method} {route}"),
-        otel.kind = "server",
-    );
-    TraceContext::from_headers(request.headers()).continue_in(&span);
+    let span = span(listener, method, &route, &request_id, &request);
     request.extensions_mut().insert(request_id.clone());
 
     let active = metrics.active.get_or_create(&ListenerLabels { listener }).clone();
@@ -96,9 +95,7 @@ async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Reque
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         response = problem.render(&request_id, is_grpc, response);
     }
-    if let Ok(value) = HeaderValue::from_str(request_id.as_str()) {
-        response.headers_mut().insert(REQUEST_ID, value);
-    }
+    identify(&mut response, &request_id);
     let status = response.status().as_u16();
     let took = started.elapsed();
     span.in_scope(|| tracing::debug!(status, took_us = took.as_micros(), "answered"));
@@ -112,9 +109,31 @@ async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Reque
     response
 }
 
+fn span(listener: &str, method: &str, route: &str, request_id: &RequestId, request: &Request) -> Span {
+    let span = tracing::info_span!(
+        "http.request",
+        listener,
+        method,
+        route,
+        %request_id,
+        otel.name = format_args!("{method} {route}"),
+        otel.kind = "server",
+    );
+    TraceContext::from_headers(request.headers()).continue_in(&span);
+    span
+}
+
 fn request_id(request: &Request) -> RequestId {
     let given = request.headers().get(REQUEST_ID).and_then(|value| value.to_str().ok());
     given.and_then(|text| RequestId::from_str(text).ok()).unwrap_or_else(RequestId::generate)
+}
+
+fn identify(response: &mut Response, request_id: &RequestId) {
+    if let Ok(mut value) = HeaderValue::from_str(request_id.as_str()) {
+        // Not a secret, but new each time: HTTP/2 need not remember it.
+        value.set_sensitive(true);
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
 }
 
 fn is_grpc(request: &Request) -> bool {

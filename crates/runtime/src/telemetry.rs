@@ -135,8 +135,10 @@ impl Telemetry {
             tracing_opentelemetry::layer().with_tracer(provider.tracer("playhouse"))
         });
         let wanted = config.log.1.clone();
+        // Spans that nobody exports or logs are not even made.
+        let traced = if trace_layer.is_some() { LevelFilter::INFO } else { LevelFilter::OFF };
         tracing_subscriber::registry()
-            .with(trace_layer.with_filter(LevelFilter::INFO))
+            .with(trace_layer.with_filter(traced))
             .with(log_layer(config.log_format).with_filter(wanted.clone()))
             .with(quiet(&wanted))
             .init();

@@ -1,4 +1,4 @@
-//! The servers that the tests talk to.
+//! The servers that the tests talk to, and the tools of another language that talk to ours.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,19 +10,28 @@ use anyhow::{Context, Result};
 use crate::shell::{find_program, step};
 
 /// A program that the tests start, and the Debian package that has it.
-const SERVERS: [(&str, &str); 3] =
-    [("mariadbd", "mariadb-server"), ("redis-server", "redis-server"), ("nats-server", "nats-server")];
+const PROGRAMS: [(&str, &str); 5] = [
+    ("mariadbd", "mariadb-server"),
+    ("redis-server", "redis-server"),
+    ("nats-server", "nats-server"),
+    ("protoc", "protobuf-compiler"),
+    ("grpc_python_plugin", "protobuf-compiler-grpc"),
+];
+
+/// A folder that the tests need, and the Debian package that has it.
+const FOLDERS: [(&str, &str); 2] = [
+    ("/usr/include/google/protobuf", "libprotobuf-dev"),
+    ("/usr/lib/python3/dist-packages/grpc", "python3-grpcio"),
+];
 
 /// Asked by packages whether they may start their service.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// Installs what is missing where that is possible, else says what to install.
 pub(crate) fn run() -> Result<()> {
-    let missing: Vec<&str> = SERVERS
-        .iter()
-        .filter(|(program, _)| find_program(program).is_none())
-        .map(|(_, package)| *package)
-        .collect();
+    let programs = PROGRAMS.iter().filter(|(program, _)| find_program(program).is_none());
+    let folders = FOLDERS.iter().filter(|(folder, _)| !Path::new(folder).exists());
+    let missing: Vec<&str> = programs.chain(folders).map(|(_, package)| *package).collect();
     if missing.is_empty() {
         return Ok(());
     }

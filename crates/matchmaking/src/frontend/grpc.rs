@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use axum::Router;
+use axum::body::Body;
 use base::error::Coded;
 use buffa_types::google::protobuf::Empty;
 use connectrpc::{
     ConnectError, Encodable, ErrorCode, PreEncoded, RequestContext, Response, ServiceRequest, ServiceResult,
     ServiceStream,
 };
-use connectrpc_health::StaticChecker;
 use connectrpc_reflection::Reflector;
-use futures::StreamExt;
+use futures::{FutureExt, StreamExt};
 use proto::openmatch::{self, FrontendService, FrontendServiceExt};
-use runtime::http::Connection;
+use runtime::http::{Connection, Routes};
+use tower::Service;
 
 use super::Frontend;
 use crate::error::Error;
@@ -42,22 +42,32 @@ const TOOLS: [&str; 4] = [
 pub(super) const BACKFILL: Error =
     Error::Unimplemented("backfills are not available in this version; tickets are");
 
-pub(super) fn routes(frontend: Frontend) -> Router {
+pub(super) fn routes(frontend: Frontend) -> Routes {
     register_types();
     // What surrounds a ticket in its request is small.
     let size = frontend.config.max_ticket_size + 1024;
     let limits = connectrpc::Limits::default().with_max_message_size(size).with_max_request_body_size(size);
     let router = Arc::new(Grpc(frontend)).register(connectrpc::Router::new());
     let (router, _) = connectrpc_health::install_static(router, [SERVICE]);
-    let _: fn() -> StaticChecker = StaticChecker::new;
     #[expect(clippy::expect_used, reason = "the descriptors are compiled in, and a test asks for them")]
     let reflector = Reflector::from_descriptor_set_bytes(proto::DESCRIPTORS).expect("sound descriptors");
     let router =
         connectrpc_reflection::install(router, reflector.with_services([SERVICE, "grpc.health.v1.Health"]));
     let service = connectrpc::ConnectRpcService::new(router).with_limits(limits);
     let methods = METHODS.map(|method| format!("/{SERVICE}/{method}"));
-    let paths = methods.into_iter().chain(TOOLS.map(ToOwned::to_owned));
-    paths.fold(Router::new(), |routes, path| routes.route_service(&path, service.clone()))
+    methods.into_iter().chain(TOOLS.map(ToOwned::to_owned)).fold(Routes::default(), |routes, path| {
+        let service = service.clone();
+        routes.direct(path, move |request| {
+            let answered = service.clone().call(request);
+            async move {
+                match answered.await {
+                    Ok(response) => response.map(Body::new),
+                    Err(never) => match never {},
+                }
+            }
+            .boxed()
+        })
+    })
 }
 
 /// JSON names the type of an `Any`; without these it cannot be read or written.

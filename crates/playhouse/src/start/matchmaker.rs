@@ -1,12 +1,12 @@
 //! The wiring of matchmaking.
 
-use axum::Router;
 use base::Clock;
 use base::id::ProcessId;
 use bus::Bus;
 use hot::{Hot, HotUrl, Redis};
 use matchmaking::store::Redises;
 use matchmaking::{Engine, Frontend, Operator, Relay, Store};
+use runtime::http::Routes;
 use runtime::{Metrics, Process};
 
 use super::{Reach, StartError};
@@ -95,7 +95,7 @@ impl Matchmaker {
         });
     }
 
-    pub(super) fn routes(&self) -> Router {
-        self.frontend.as_ref().map_or_else(Router::new, Frontend::routes)
+    pub(super) fn routes(&self) -> Routes {
+        self.frontend.as_ref().map(Frontend::routes).unwrap_or_default()
     }
 }

@@ -6,15 +6,15 @@ use testkit::{Database, Folder, Nats, Proxy, Redis, SqlServer, eventually, need}
 use super::*;
 
 /// The servers of a fleet, for one test alone.
-struct Fleet {
+pub(super) struct Fleet {
     sql: SqlServer,
-    redis: Redis,
-    nats: Nats,
+    pub(super) redis: Redis,
+    pub(super) nats: Nats,
     database: Database,
 }
 
 impl Fleet {
-    async fn start() -> Result<Self, testkit::Error> {
+    pub(super) async fn start() -> Result<Self, testkit::Error> {
         let (sql, redis, nats) = tokio::try_join!(SqlServer::private(), Redis::private(), Nats::private())?;
         let database = sql.database().await;
         Ok(Self { sql, redis, nats, database })
@@ -28,7 +28,7 @@ impl Fleet {
             .env("PLAYHOUSE_LIFECYCLE_CHECK_INTERVAL", "100ms")
     }
 
-    fn serve(&self, args: &[&str]) -> Program {
+    pub(super) fn serve(&self, args: &[&str]) -> Program {
         let any_port = ["gateway", "internal", "admin", "open_match"];
         let any_port =
             any_port.iter().flat_map(|name| ["--set".to_owned(), format!("listen.{name}=127.0.0.1:0")]);

@@ -6,7 +6,10 @@ mod command_line;
 mod configuration;
 mod dev;
 mod fleet;
+mod matchmaking;
+mod open_match;
 mod otlp;
+mod tickets;
 
 use std::collections::HashMap;
 use std::time::Duration;

@@ -7,9 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use axum::Router;
-use http::Request;
-use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -18,8 +15,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tower::ServiceExt;
 
+use super::Served;
 use crate::lifecycle::Drain;
 
 /// How long to wait when no connection can be accepted, for example because there are too many open files.
@@ -76,7 +73,7 @@ impl Drop for Held {
 /// connection and every handler on it is dropped too; `tracker` tells when.
 pub(crate) async fn serve(
     listener: TcpListener,
-    router: Router,
+    served: Served,
     limits: Limits,
     drain: Drain,
     tracker: TaskTracker,
@@ -86,7 +83,7 @@ pub(crate) async fn serve(
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => tasks.spawn(connection(stream, router.clone(), limits, drain.clone(), tasks.clone())),
+                Ok((stream, _)) => tasks.spawn(connection(stream, served.clone(), limits, drain.clone(), tasks.clone())),
                 Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
                     tracing::error!(cause = %error, "no connection can be accepted");
@@ -101,7 +98,7 @@ pub(crate) async fn serve(
     tasks.tracker.wait().await;
 }
 
-async fn connection(stream: TcpStream, router: Router, limits: Limits, drain: Drain, tasks: Tasks) {
+async fn connection(stream: TcpStream, served: Served, limits: Limits, drain: Drain, tasks: Tasks) {
     // An answer is written at once, not when the next one comes.
     let _ = stream.set_nodelay(true);
     let spoken = tokio::select! {
@@ -118,13 +115,8 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, drain: Dr
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(limits.header_timeout))
         .max_concurrent_streams(limits.max_streams);
-    let itself = Connection::new(drain.clone());
-    let router = router.map_request(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(itself.clone());
-        request
-    });
-    let served =
-        builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(router));
+    let service = TowerToHyperService::new(served.on(Connection::new(drain.clone())));
+    let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,

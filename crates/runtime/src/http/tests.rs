@@ -1,11 +1,10 @@
 use axum::body::{Body, to_bytes};
 use axum::routing::{get, post};
 use serde_json::{Value, json};
-use tower::ServiceExt;
 
 use super::*;
 
-fn service() -> (Router, Metrics) {
+fn service() -> (Served, Metrics) {
     async fn panics() -> String {
         panic!("secret inside")
     }
@@ -18,12 +17,16 @@ fn service() -> (Router, Metrics) {
             "/busy",
             get(async || ([("retry-after", "3")], Problem::new(Code::Unavailable).detail("Try later."))),
         );
-    (Serving::new(&metrics).wrap("test", router), metrics)
+    let routes = Routes::new(router)
+        .direct("/direct/hello", |_| Box::pin(async { "hello".into_response() }))
+        .direct("/direct/gone", |_| Box::pin(async { Problem::new(Code::NotFound).into_response() }))
+        .direct("/direct/panic", |_| Box::pin(async { panics().await.into_response() }));
+    (Serving::new(&metrics).wrap("test", routes), metrics)
 }
 
 async fn ask(request: ::http::request::Builder) -> (Response, Metrics) {
-    let (service, metrics) = service();
-    (service.oneshot(request.body(Body::empty()).unwrap()).await.unwrap(), metrics)
+    let (mut service, metrics) = service();
+    (service.answer(request.body(Body::empty()).unwrap()).await, metrics)
 }
 
 async fn json_of(response: Response) -> Value {
@@ -91,7 +94,7 @@ async fn metrics_count_by_route_and_never_by_path_or_made_up_method() {
     let (service, metrics) = service();
     for uri in ["/hello/a", "/hello/b", "/x", "/y"] {
         let request = Request::builder().method(if uri == "/y" { "BREW" } else { "GET" }).uri(uri);
-        service.clone().oneshot(request.body(Body::empty()).unwrap()).await.unwrap();
+        service.clone().answer(request.body(Body::empty()).unwrap()).await;
     }
     let text = metrics.encode();
     let count = |method: &str, route: &str, status: u16| {
@@ -103,4 +106,29 @@ async fn metrics_count_by_route_and_never_by_path_or_made_up_method() {
     assert!(text.contains(&format!("{} 2", count("GET", "/hello/{name}", 200))), "{text}");
     assert!(text.contains(&format!("{} 1", count("_OTHER", "unmatched", 404))), "{text}");
     assert!(text.contains("http_server_active_requests{listener=\"test\"} 0"), "{text}");
+}
+
+#[tokio::test]
+async fn what_goes_past_the_router_is_treated_alike() {
+    let (response, metrics) = ask(Request::post("/direct/hello").header("x-request-id", "r1")).await;
+    assert_eq!(
+        (response.status().as_u16(), &response.headers()["x-request-id"]),
+        (200, &"r1".parse().unwrap())
+    );
+    let text = metrics.encode();
+    let counted = "http_server_request_duration_seconds_count{listener=\"test\",http_request_method=\"POST\",\
+                   http_route=\"/direct/hello\",http_response_status_code=\"200\"} 1";
+    assert!(text.contains(counted), "{text}");
+
+    let (response, metrics) = ask(Request::post("/direct/gone")).await;
+    assert_eq!(response.status(), 404);
+    assert!(metrics.encode().contains("http_response_status_code=\"404\"} 1"), "{}", metrics.encode());
+    assert_eq!(json_of(response).await["type"], "urn:playhouse:problem:not-found");
+    let grpc = Request::post("/direct/gone").header("content-type", "application/grpc");
+    assert_eq!(ask(grpc).await.0.headers()["grpc-status"], "5");
+
+    let (response, metrics) = ask(Request::post("/direct/panic")).await;
+    assert_eq!(response.status(), 500);
+    assert!(metrics.encode().contains("playhouse_http_panics_total{listener=\"test\"} 1"));
+    assert!(metrics.encode().contains("http_server_active_requests{listener=\"test\"} 0"));
 }

@@ -3,7 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use axum::Router;
 use futures::future::join_all;
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -13,7 +12,7 @@ use tokio_util::task::TaskTracker;
 
 use super::supervise::{LoopError, supervise};
 use super::{Config, Drain, Part, PartState, Readiness, Signals};
-use crate::http::{Limits, Serving, serve};
+use crate::http::{Limits, Routes, Serving, serve};
 use crate::metrics::{LifecycleMetrics, Metrics};
 
 /// How long dropping a part may take.
@@ -116,11 +115,17 @@ impl Process {
         &self.metrics
     }
 
-    /// Serves `router` on `listener` until the stage stops; then no connection is accepted and open requests are finished.
-    pub fn serve(&mut self, stage: Stage, name: &'static str, listener: TcpListener, router: Router) {
-        let router = self.serving.wrap(name, router);
+    /// Serves `routes` on `listener` until the stage stops; then no connection is accepted and open requests are finished.
+    pub fn serve(
+        &mut self,
+        stage: Stage,
+        name: &'static str,
+        listener: TcpListener,
+        routes: impl Into<Routes>,
+    ) {
+        let served = self.serving.wrap(name, routes.into());
         let limits = self.limits;
-        self.start(stage, name, |drain, tasks| serve(listener, router, limits, drain, tasks));
+        self.start(stage, name, |drain, tasks| serve(listener, served, limits, drain, tasks));
     }
 
     /// Runs a background loop, started again with backoff whenever it fails.

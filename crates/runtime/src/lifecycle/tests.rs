@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use super::*;
-use crate::http::Limits;
+use crate::http::{Limits, Serving};
 use crate::metrics::Metrics;
 
 const CONFIG: Config = Config {
@@ -338,8 +338,9 @@ async fn a_client_that_sends_half_a_head_or_rests_is_let_go() {
     let address = listener.local_addr().unwrap();
     let limits = Limits { header_timeout: Duration::from_millis(200), ..LIMITS };
     let drain = Drain::new();
+    let served = Serving::new(&Metrics::new("0")).wrap("test", Router::new().into());
     let serving =
-        tokio::spawn(crate::http::serve(listener, Router::new(), limits, drain.clone(), TaskTracker::new()));
+        tokio::spawn(crate::http::serve(listener, served, limits, drain.clone(), TaskTracker::new()));
     let half = "GET / HTTP/1.1\r\nhost: x\r\n";
     for sent in [half, &format!("{half}\r\n"), "", "PRI * HTTP"] {
         let mut client = TcpStream::connect(address).await.unwrap();

@@ -31,14 +31,21 @@ impl Redis {
     }
 
     async fn try_to_take(&self, consumer: &str, max: usize, retake: Duration) -> Result<Vec<Entry>, Error> {
-        let mut connection = self.servers.primary();
-        let mut both = ::redis::pipe();
-        both.cmd("XAUTOCLAIM").arg(self.keys.events()).arg(GROUP).arg(consumer);
-        both.arg(retake.as_millis() as u64).arg("0-0").arg("COUNT").arg(max);
-        both.cmd("XREADGROUP").arg("GROUP").arg(GROUP).arg(consumer).arg("COUNT").arg(max);
-        both.arg("STREAMS").arg(self.keys.events()).arg(">");
+        let mut claim = ::redis::cmd("XAUTOCLAIM");
+        claim.arg(self.keys.events()).arg(GROUP).arg(consumer);
+        claim.arg(retake.as_millis() as u64).arg("0-0").arg("COUNT").arg(max);
+        let mut read = ::redis::cmd("XREADGROUP");
+        read.arg("GROUP")
+            .arg(GROUP)
+            .arg(consumer)
+            .arg("COUNT")
+            .arg(max)
+            .arg("STREAMS")
+            .arg(self.keys.events())
+            .arg(">");
+        let (mut here, mut there) = (self.servers.primary(), self.servers.primary());
         let (claimed, read): (StreamAutoClaimReply, Option<StreamReadReply>) =
-            both.query_async(&mut connection).await?;
+            tokio::try_join!(claim.query_async(&mut here), read.query_async(&mut there))?;
         let read = read.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids);
         Ok(claimed.claimed.into_iter().chain(read).map(entry).collect())
     }

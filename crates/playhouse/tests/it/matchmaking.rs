@@ -1,0 +1,258 @@
+//! Matchmaking by real processes on real servers, which are killed, emptied and stopped.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+
+use ::matchmaking::model::{Moment, TicketId};
+use ::matchmaking::store::{Coordination, NewTicket, Redises, Rules};
+use ::matchmaking::{Metrics, Store};
+use async_nats::jetstream;
+use async_nats::jetstream::consumer::pull;
+use base::Clock;
+use buffa::Message;
+use futures::StreamExt;
+use futures::future::join_all;
+use hot::Hot;
+use reqwest::Client;
+use serde_json::json;
+use testkit::{Folder, eventually, need};
+
+use super::fleet::Fleet;
+use super::*;
+
+/// Ticks that fail fast, so that what a killed engine held comes back soon.
+const CONFIG: &str = r#"
+[db]
+migrate = true
+[matchmaking]
+pending_timeout = "2s"
+assigned_ttl = "10m"
+watch_check = "200ms"
+function_timeout = "500ms"
+evaluator_timeout = "500ms"
+assigner_timeout = "500ms"
+fetch_limit = 2000
+[matchmaking.profiles.duel]
+players = 2
+assigner = "one_each"
+[matchmaking.assigners.one_each]
+addresses = ["{match_id}.test:7777"]
+"#;
+
+struct Matchmaking {
+    fleet: Fleet,
+    folder: Folder,
+}
+
+impl Matchmaking {
+    async fn start() -> Result<Self, testkit::Error> {
+        let (fleet, folder) = (Fleet::start().await?, Folder::fresh().unwrap());
+        std::fs::write(folder.path().join("playhouse.toml"), CONFIG).unwrap();
+        Ok(Self { fleet, folder })
+    }
+
+    fn serve(&self, roles: &str) -> Running {
+        let config = self.folder.path().join("playhouse.toml");
+        self.fleet.serve(&["--config", config.to_str().unwrap(), "--roles", roles]).start().unwrap()
+    }
+
+    /// The tickets, as the processes see them.
+    async fn store(&self) -> Store {
+        let url = config::Setting::parse(&config::Value::Text(self.fleet.redis.url())).unwrap();
+        let hot = Hot::open(&hot::Config { url, timeout: PATIENCE }).await.unwrap();
+        let rules = Rules {
+            key_prefix: String::new(),
+            coordination: Coordination::Script,
+            pending_timeout: Duration::from_secs(2),
+            assigned_ttl: Duration::from_secs(600),
+            check_tickets: true,
+        };
+        let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
+        Store::new(&hot, Redises::default(), rules, Clock::system(), metrics)
+    }
+}
+
+/// Makes waiting tickets, past the frontend.
+async fn make_tickets(store: &Store, count: i64) -> Vec<TicketId> {
+    let now = Moment::from(Clock::system().now()).micros();
+    let made = (0..count).map(async |number| {
+        let created = Moment::from_micros(now + number);
+        let id = TicketId::generate(created);
+        let data = proto::openmatch::Ticket { id: id.to_string(), ..Default::default() }.encode_to_bytes();
+        let ttl = Duration::from_secs(600);
+        store.create(NewTicket { id: id.clone(), created, ttl, data }).await.unwrap();
+        id
+    });
+    join_all(made).await
+}
+
+/// The matches that the stream tells of: their tickets, by the id of the event.
+async fn matches_on_the_bus(url: &str, count: usize) -> HashMap<String, Vec<String>> {
+    let stream =
+        jetstream::new(async_nats::connect(url).await.unwrap()).get_stream("PLAYHOUSE").await.unwrap();
+    let consumer = stream.create_consumer(pull::Config::default()).await.unwrap();
+    let mut messages = consumer.messages().await.unwrap();
+    let mut matches = HashMap::new();
+    while matches.len() < count {
+        let next = tokio::time::timeout(PATIENCE, messages.next()).await;
+        let message =
+            next.unwrap_or_else(|_| panic!("{} of {count} matches", matches.len())).unwrap().unwrap();
+        message.ack().await.unwrap();
+        let event: Value = serde_json::from_slice(&message.payload).unwrap();
+        assert_eq!(event["id"], event["data"]["match_id"]);
+        let tickets: Vec<String> = serde_json::from_value(event["data"]["ticket_ids"].clone()).unwrap();
+        matches.insert(event["id"].as_str().unwrap().to_owned(), tickets);
+    }
+    matches
+}
+
+/// How often, and with how many tickets: `PLAYHOUSE_TEST_KILLS=20x50000` for a long run.
+fn rounds() -> (u32, i64) {
+    let asked = std::env::var("PLAYHOUSE_TEST_KILLS").unwrap_or_else(|_| "3x4000".to_owned());
+    let (rounds, tickets) = asked.split_once('x').unwrap();
+    (rounds.parse().unwrap(), tickets.parse().unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn engines_killed_in_the_middle_lose_and_double_nothing() {
+    let matchmaking = need!(Matchmaking::start().await);
+    let store = matchmaking.store().await;
+    let (rounds, count) = rounds();
+    let mut expected = 0;
+    for round in 0..rounds {
+        let tickets = make_tickets(&store, count).await;
+        expected += tickets.len() / 2;
+        let started = Instant::now();
+        let engines = [matchmaking.serve("matchmaking-engine"), matchmaking.serve("matchmaking-engine")];
+        let waiting = async || store.list(0).await.unwrap().1;
+        // Somewhere between the first and the last ticket, elsewhere each time.
+        let half_way = u64::try_from(count).unwrap() * u64::from(9 - round % 9) / 10;
+        eventually("some are drained", PATIENCE * 3, async || waiting().await <= half_way).await;
+        engines[0].kill();
+        eventually("all are drained", PATIENCE * 3, async || {
+            let waiting = waiting().await;
+            if waiting == 0 { Ok(()) } else { Err(format!("{waiting} left")) }
+        })
+        .await;
+        // Also tells that nothing is pending or owed at the end.
+        engines[1].sigterm();
+        assert_eq!(engines[1].wait(PATIENCE).await.code(), Some(0));
+        eprintln!(
+            "round {round}: {count} tickets, {} ms, starts and a kill included",
+            started.elapsed().as_millis()
+        );
+
+        // The relay of the engine that was killed may have taken entries with it: another one takes them over.
+        let mut players: HashMap<String, usize> = HashMap::new();
+        for id in &tickets {
+            let found = store.find(id).await.unwrap();
+            let assignment = found.assignment.unwrap_or_else(|| panic!("{id} was lost"));
+            let assignment = proto::openmatch::Assignment::decode_from_slice(&assignment).unwrap();
+            *players.entry(assignment.connection).or_default() += 1;
+        }
+        assert_eq!(players.len(), tickets.len() / 2);
+        assert!(players.values().all(|players| *players == 2), "a match without its two players");
+    }
+
+    let relay = matchmaking.serve("matchmaking-engine");
+    let matches = matches_on_the_bus(&matchmaking.fleet.nats.url(), expected).await;
+    let mut seen = HashSet::new();
+    for id in matches.into_values().flatten() {
+        assert!(seen.insert(id.clone()), "{id} is in two matches");
+    }
+    assert_eq!(seen.len(), expected * 2);
+    eventually("nothing is left to tell", PATIENCE * 3, async || store.events_waiting().await.unwrap() == 0)
+        .await;
+    relay.sigterm();
+    assert_eq!(relay.wait(PATIENCE).await.code(), Some(0));
+}
+
+async fn create(address: &str) -> (u16, Value) {
+    let url = format!("http://{address}/v1/frontendservice/tickets");
+    let response = Client::new().post(url).json(&json!({ "ticket": {} })).send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_comes_back_empty_is_got_over_in_two_seconds() {
+    let mut matchmaking = need!(Matchmaking::start().await);
+    let running = matchmaking.serve("matchmaking-frontend,matchmaking-engine");
+    let address = addresses(&running).await["open_match"].clone();
+    let (_, lonely) = create(&address).await;
+    let tickets = format!("http://{address}/v1/frontendservice/tickets");
+    let watch = format!("{tickets}/{}/assignments", lonely["id"].as_str().unwrap());
+    let mut watching = Client::new().get(watch).send().await.unwrap();
+
+    matchmaking.fleet.redis.kill().await.unwrap();
+    let (status, problem) = create(&address).await;
+    assert_eq!((status, problem["title"].as_str()), (503, Some("Not available at the moment")), "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("try again"), "{problem}");
+    matchmaking.fleet.redis.start_again().await.unwrap();
+
+    let back = Instant::now();
+    let ids = eventually("two tickets are made", PATIENCE, async || {
+        let pair = [create(&address).await, create(&address).await];
+        pair.iter().all(|(status, _)| *status == 200).then(|| pair.map(|(_, ticket)| ticket["id"].clone()))
+    })
+    .await;
+    for id in ids {
+        let id = id.as_str().unwrap().to_owned();
+        eventually("it is assigned", PATIENCE, async || {
+            let (_, ticket) = get(format!("{tickets}/{id}")).await;
+            ticket["assignment"]["connection"].is_string().then_some(()).ok_or(ticket.to_string())
+        })
+        .await;
+    }
+    // The one who was forgotten is told so.
+    let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(told["error"]["code"], 5, "{told}");
+    assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watchers_are_sent_elsewhere_when_a_process_stops() {
+    let running = dev(&["--ephemeral"]).start().unwrap();
+    let address = addresses(&running).await["open_match"].clone();
+    let (_, ticket) = create(&address).await;
+    let watch =
+        format!("http://{address}/v1/frontendservice/tickets/{}/assignments", ticket["id"].as_str().unwrap());
+    let mut watching = Client::new().get(watch).send().await.unwrap();
+    running.sigterm();
+    let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
+    let told: Value = serde_json::from_slice(&told).unwrap();
+    assert_eq!(told["error"]["code"], 14, "{told}");
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+}
+
+/// The number is that of the promise (ten thousand watchers, fewer than 50 commands per second), scaled down to what a test can
+/// open: `cargo xtask bench matchmaking` has the full one.
+#[tokio::test(flavor = "multi_thread")]
+async fn idle_watchers_cost_redis_next_to_nothing() {
+    const WATCHERS: usize = 300;
+    let matchmaking = need!(Matchmaking::start().await);
+    let running = matchmaking.serve("matchmaking-frontend");
+    let addresses = addresses(&running).await;
+    let client = Client::builder().http2_prior_knowledge().build().unwrap();
+    let tickets = format!("http://{}/v1/frontendservice/tickets", addresses["open_match"]);
+    let watching = (0..WATCHERS).map(async |_| {
+        let ticket: Value =
+            client.post(&tickets).json(&json!({ "ticket": {} })).send().await.unwrap().json().await.unwrap();
+        client.get(format!("{tickets}/{}/assignments", ticket["id"].as_str().unwrap())).send().await.unwrap()
+    });
+    let watching = join_all(watching).await;
+    assert!(watching.iter().all(|answer| answer.status() == 200));
+    let keyspace = matchmaking.fleet.redis.keyspace();
+    let mut redis = keyspace.connect().await;
+    let mut commands = async || -> u64 {
+        let info: String = redis::cmd("INFO").arg("stats").query_async(&mut redis).await.unwrap();
+        let line = info.lines().find_map(|line| line.strip_prefix("total_commands_processed:")).unwrap();
+        line.parse().unwrap()
+    };
+    let (before, started) = (commands().await, Instant::now());
+    // As long as it takes for the slow check to come round several times.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let rate = (commands().await - before) as f64 / started.elapsed().as_secs_f64();
+    assert!(rate < 50.0, "{rate:.1} commands per second");
+    drop(watching);
+}

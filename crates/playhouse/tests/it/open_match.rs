@@ -1,0 +1,166 @@
+//! The Open Match port as clients of all kinds meet it.
+
+use std::path::Path;
+use std::process::Command;
+
+use reqwest::Client;
+use serde_json::{Value, json};
+use testkit::{Folder, Running, eventually, need};
+
+use super::{PATIENCE, addresses, dev};
+
+/// A running `playhouse dev` and where its Open Match port is.
+async fn open_match() -> (Running, String) {
+    let running = dev(&["--ephemeral"]).start().unwrap();
+    let address = addresses(&running).await["open_match"].clone();
+    (running, address)
+}
+
+async fn post(url: String, body: Value) -> (u16, Value) {
+    let response = Client::new().post(url).json(&body).send().await.unwrap();
+    let status = response.status().as_u16();
+    let text = response.text().await.unwrap();
+    (status, serde_json::from_str(&text).unwrap_or(Value::String(text)))
+}
+
+/// Fails where the tools of another language are missing, or skips.
+fn tools() -> Result<(), testkit::Error> {
+    let there = |path: &str| Path::new(path).exists();
+    let missing = |program| testkit::Error::Missing { program, remedy: "`cargo xtask test` installs it" };
+    if !there("/usr/bin/protoc") || !there("/usr/include/google/protobuf") {
+        return Err(missing("protoc"));
+    }
+    if !there("/usr/bin/grpc_python_plugin") || !there("/usr/lib/python3/dist-packages/grpc") {
+        return Err(missing("Python's gRPC"));
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_generated_in_another_language_works() {
+    need!(tools());
+    let (_running, address) = open_match().await;
+    let generated = Folder::fresh().unwrap();
+    let proto = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/proto");
+    let run = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{command:?}\n{text}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let out = generated.path().display();
+    run(Command::new("/usr/bin/protoc")
+        .args(["--proto_path", proto, "openmatch/messages.proto", "openmatch/frontend.proto"])
+        .args(["--plugin=protoc-gen-grpc=/usr/bin/grpc_python_plugin"])
+        .args([format!("--python_out={out}"), format!("--grpc_out={out}")]));
+    let client = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/foreign/client.py");
+    let client = tokio::task::spawn_blocking(move || {
+        run(Command::new("/usr/bin/python3").arg(client).arg(address).arg(generated.path()))
+    });
+    assert_eq!(client.await.unwrap().trim(), "all is well");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_browser_can_use_connect_with_json() {
+    let (_running, address) = open_match().await;
+    let call = async |method: &str, body: Value| {
+        post(format!("http://{address}/openmatch.FrontendService/{method}"), body).await
+    };
+    let (status, ticket) =
+        call("CreateTicket", json!({ "ticket": { "searchFields": { "tags": ["eu"] } } })).await;
+    assert_eq!(status, 200, "{ticket}");
+    assert_eq!(ticket["searchFields"]["tags"][0], "eu");
+    let id = ticket["id"].as_str().unwrap().to_owned();
+    call("CreateTicket", json!({ "ticket": {} })).await;
+    let connection = eventually("the ticket is assigned", PATIENCE, async || {
+        let (_, ticket) = call("GetTicket", json!({ "ticketId": id })).await;
+        ticket["assignment"]["connection"].as_str().map(ToOwned::to_owned)
+    })
+    .await;
+
+    // A stream: five bytes in front of each message, of which the last four are its length.
+    let message = json!({ "ticketId": id }).to_string();
+    let mut body = vec![0];
+    body.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
+    body.extend_from_slice(message.as_bytes());
+    let request = Client::new()
+        .post(format!("http://{address}/openmatch.FrontendService/WatchAssignments"))
+        .header("content-type", "application/connect+json")
+        .body(body);
+    let mut answer = request.send().await.unwrap();
+    let chunk = answer.chunk().await.unwrap().unwrap();
+    let told: Value = serde_json::from_slice(&chunk[5..]).unwrap();
+    assert_eq!(told["assignment"]["connection"], connection.as_str());
+
+    let (status, refused) = call("DeleteTicket", json!({ "ticketId": id })).await;
+    assert_eq!((status, &refused["code"]), (400, &json!("failed_precondition")));
+    let (status, unknown) = call("GetTicket", json!({ "ticketId": "nobody" })).await;
+    assert_eq!((status, &unknown["code"]), (404, &json!("not_found")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_extension_of_a_known_type_survives_json() {
+    let (_running, address) = open_match().await;
+    let text = json!({ "@type": "type.googleapis.com/google.protobuf.StringValue", "value": "hi" });
+    let (status, ticket) = post(
+        format!("http://{address}/v1/frontendservice/tickets"),
+        json!({ "ticket": { "extensions": { "a": text } } }),
+    )
+    .await;
+    assert_eq!((status, &ticket["extensions"]["a"]), (200, &text), "{ticket}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rest_is_mapped_as_open_match_maps_it() {
+    let (_running, address) = open_match().await;
+    let tickets = format!("http://{address}/v1/frontendservice/tickets");
+    let (status, ticket) = post(tickets.clone(), json!({ "ticket": {} })).await;
+    assert_eq!(status, 200);
+    let one = format!("{tickets}/{}", ticket["id"].as_str().unwrap());
+    assert_eq!(super::get(one.clone()).await, (200, ticket));
+    let client = Client::new();
+    assert_eq!(client.delete(&one).send().await.unwrap().status(), 200);
+    let (status, problem) = super::get(one.clone()).await;
+    assert_eq!((status, &problem["type"]), (404, &json!("urn:playhouse:problem:not-found")));
+    assert_eq!(super::get(format!("{one}/assignments")).await.0, 404);
+    let (status, problem) =
+        post(tickets.clone(), json!({ "ticket": { "searchFields": { "tags": "eu" } } })).await;
+    assert_eq!(status, 400);
+    assert!(problem["detail"].as_str().unwrap().contains("CreateTicketRequest"), "{problem}");
+    let (status, problem) = post(format!("http://{address}/v1/frontendservice/backfills"), json!({})).await;
+    assert_eq!((status, &problem["type"]), (501, &json!("urn:playhouse:problem:unimplemented")));
+
+    // Watching is a line per message.
+    let (_, first) = post(tickets.clone(), json!({ "ticket": {} })).await;
+    let watch = format!("{tickets}/{}/assignments", first["id"].as_str().unwrap());
+    let mut lines = client.get(watch).send().await.unwrap();
+    post(tickets, json!({ "ticket": {} })).await;
+    let line: Value = serde_json::from_slice(&lines.chunk().await.unwrap().unwrap()).unwrap();
+    assert!(line["result"]["assignment"]["connection"].is_string(), "{line}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn limits_are_told_and_kept() {
+    let (_running, address) = open_match().await;
+    let tickets = format!("http://{address}/v1/frontendservice/tickets");
+    let tags: Vec<String> = (0..101).map(|tag| tag.to_string()).collect();
+    let ttl = |nanos: i64| {
+        let ttl =
+            json!({ "@type": "type.googleapis.com/google.protobuf.Int64Value", "value": nanos.to_string() });
+        json!({ "ticket": { "persistentField": { "ttl": ttl } } })
+    };
+    for (body, words) in [
+        (json!({}), "ticket is required"),
+        (json!({ "ticket": { "assignment": { "connection": "x" } } }), "assignment"),
+        (json!({ "ticket": { "searchFields": { "tags": tags } } }), "at most 100"),
+        (json!({ "ticket": { "searchFields": { "tags": ["x".repeat(70_000)] } } }), "bytes"),
+        (ttl(0), "ttl"),
+        (ttl(-1), "ttl"),
+        (ttl(3_600_000_000_001), "3600s"),
+    ] {
+        let (status, problem) = post(tickets.clone(), body.clone()).await;
+        let detail = problem["detail"].as_str().unwrap_or_default();
+        assert!(status == 400 && detail.contains(words), "{status} {problem}");
+    }
+    assert_eq!(post(tickets, ttl(1_000_000_000)).await.0, 200);
+}

@@ -1,0 +1,195 @@
+//! Services that are called by their exact path, past the router: for calls that come by the ten thousand.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::fmt;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use ::http::{Request, StatusCode};
+use axum::Router;
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use base::Code;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use hyper::body::Incoming;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use tower::Service;
+use tracing::Instrument;
+
+use super::{Connection, Leave, Problem, identify, is_grpc, known_method, request_id, span};
+use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels};
+
+type Handler = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Response> + Send + Sync>;
+
+/// What a listener serves.
+#[derive(Default)]
+pub struct Routes {
+    pub(super) router: Router,
+    pub(super) direct: HashMap<String, Handler>,
+}
+
+impl Routes {
+    pub fn new(router: Router) -> Self {
+        Self { router, direct: HashMap::new() }
+    }
+
+    /// Adds what other routes serve.
+    pub fn merge(mut self, other: Self) -> Self {
+        self.router = self.router.merge(other.router);
+        self.direct.extend(other.direct);
+        self
+    }
+
+    /// Serves one path, whatever the method, with a handler that the router knows nothing of.
+    pub fn direct(
+        mut self,
+        path: impl Into<String>,
+        handler: impl Fn(Request<Body>) -> BoxFuture<'static, Response> + Send + Sync + 'static,
+    ) -> Self {
+        self.direct.insert(path.into(), Arc::new(handler));
+        self
+    }
+}
+
+impl From<Router> for Routes {
+    fn from(router: Router) -> Self {
+        Self::new(router)
+    }
+}
+
+impl fmt::Debug for Routes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Routes").field("direct", &self.direct.keys()).finish_non_exhaustive()
+    }
+}
+
+/// Routes with what every listener does around them.
+#[derive(Clone)]
+pub(crate) struct Served {
+    router: Router,
+    direct: Arc<HashMap<String, Direct>>,
+    connection: Option<Connection>,
+}
+
+struct Direct {
+    listener: &'static str,
+    route: String,
+    handler: Handler,
+    metrics: HttpMetrics,
+    active: Gauge,
+    panics: Counter,
+    /// Of the answers that are usual.
+    duration: Histogram,
+}
+
+impl Served {
+    pub(super) fn new(
+        metrics: HttpMetrics,
+        listener: &'static str,
+        router: Router,
+        direct: HashMap<String, Handler>,
+    ) -> Self {
+        let of = |(route, handler): (String, Handler)| {
+            let labels = labels(listener, "POST", &route, StatusCode::OK);
+            let direct = Direct {
+                listener,
+                handler,
+                active: metrics.active.get_or_create(&ListenerLabels { listener }).clone(),
+                panics: metrics.panics.get_or_create(&ListenerLabels { listener }).clone(),
+                duration: metrics.duration.get_or_create(&labels).clone(),
+                metrics: metrics.clone(),
+                route: route.clone(),
+            };
+            (route, direct)
+        };
+        Self { router, direct: Arc::new(direct.into_iter().map(of).collect()), connection: None }
+    }
+
+    /// The same for the requests of one connection.
+    pub(super) fn on(&self, connection: Connection) -> Self {
+        Self { connection: Some(connection), ..self.clone() }
+    }
+
+    pub(super) fn answer(&mut self, mut request: Request<Body>) -> BoxFuture<'static, Response> {
+        if let Some(connection) = &self.connection {
+            request.extensions_mut().insert(connection.clone());
+        }
+        if self.direct.contains_key(request.uri().path()) {
+            let direct = self.direct.clone();
+            return Box::pin(async move {
+                match direct.get(request.uri().path()) {
+                    Some(direct) => direct.answer(request).await,
+                    None => Problem::new(Code::NotFound).into_response(),
+                }
+            });
+        }
+        let answered = self.router.call(request);
+        Box::pin(async move {
+            match answered.await {
+                Ok(response) => response,
+                Err(never) => match never {},
+            }
+        })
+    }
+}
+
+impl Service<Request<Incoming>> for Served {
+    type Response = Response;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Response, Infallible>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+        Box::pin(self.answer(request.map(Body::new)).map(Ok))
+    }
+}
+
+impl Direct {
+    async fn answer(&self, mut request: Request<Body>) -> Response {
+        let started = Instant::now();
+        let request_id = request_id(&request);
+        let (method, is_grpc) = (known_method(request.method()), is_grpc(&request));
+        let span = span(self.listener, method, &self.route, &request_id, &request);
+        request.extensions_mut().insert(request_id.clone());
+        self.active.inc();
+        let _leave = Leave(|| {
+            self.active.dec();
+        });
+        let work = AssertUnwindSafe((self.handler)(request).instrument(span)).catch_unwind();
+        let mut response = work.await.unwrap_or_else(|_| {
+            // What it said is in the log already.
+            self.panics.inc();
+            Problem::new(Code::Internal).into_response()
+        });
+        if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            response = problem.render(&request_id, is_grpc, response);
+        }
+        identify(&mut response, &request_id);
+        let (status, took) = (response.status(), started.elapsed().as_secs_f64());
+        if status == StatusCode::OK && method == "POST" {
+            self.duration.observe(took);
+        } else {
+            let labels = labels(self.listener, method, &self.route, status);
+            self.metrics.duration.get_or_create(&labels).observe(took);
+        }
+        response
+    }
+}
+
+fn labels(listener: &'static str, method: &'static str, route: &str, status: StatusCode) -> HttpLabels {
+    HttpLabels {
+        listener,
+        http_request_method: method,
+        http_route: route.to_owned(),
+        http_response_status_code: status.as_u16(),
+    }
+}
