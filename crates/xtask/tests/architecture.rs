@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("db", &["base", "config"]),
     ("hot", &["base", "config"]),
+    ("load", &[]),
     ("playhouse", &["base", "bus", "config", "db", "hot", "runtime"]),
     ("runtime", &["base", "config"]),
     ("testkit", &[]),
