@@ -37,6 +37,11 @@ pub use outcome::Outcome;
 pub use pool::{BadTarget, Target};
 pub use run::{Options, closed_loop, open_loop};
 
+/// The connection in a protobuf `Assignment`, as it is kept in Redis.
+pub fn connection_of(assignment: bytes::Bytes) -> Option<bytes::Bytes> {
+    wire::assignment_connection(&assignment).ok().flatten()
+}
+
 /// Runs the generator on this thread until `work` is done.
 pub fn run<W: Future>(work: W) -> std::io::Result<W::Output> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

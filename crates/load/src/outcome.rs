@@ -22,6 +22,8 @@ pub struct Outcome {
     pub started: u64,
     /// Those of them who were assigned, at whatever time.
     pub assigned: u64,
+    /// Everybody who was assigned, warming up included.
+    pub everybody: u64,
     /// Players who got nothing, by reason, warming up included.
     pub failures: BTreeMap<String, u64>,
     /// Assignments that arrived in the time that was measured, per second.

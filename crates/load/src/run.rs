@@ -213,6 +213,7 @@ impl Game {
         {
             let mut recorder = self.recorder.borrow_mut();
             recorder.checks.first(&ticket, &connection);
+            recorder.outcome.everybody += 1;
             let (begin, end) = self.window.get();
             recorder.arrived += u64::from(now >= begin && now < end);
             if measured {

@@ -35,9 +35,14 @@ pub(crate) fn ticket_id(ticket: &Bytes) -> Result<Bytes, Malformed> {
 /// `assignment.connection` of a `WatchAssignmentsResponse`; `None` if nothing is assigned.
 pub(crate) fn connection(response: &Bytes) -> Result<Option<Bytes>, Malformed> {
     match last_field(response, 1)? {
-        Some(assignment) => Ok(last_field(&assignment, 1)?.filter(|connection| !connection.is_empty())),
+        Some(assignment) => assignment_connection(&assignment),
         None => Ok(None),
     }
+}
+
+/// `connection` of an `Assignment`.
+pub(crate) fn assignment_connection(assignment: &Bytes) -> Result<Option<Bytes>, Malformed> {
+    Ok(last_field(assignment, 1)?.filter(|connection| !connection.is_empty()))
 }
 
 /// Takes the first whole message out of what has been received.

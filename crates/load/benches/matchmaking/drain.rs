@@ -1,0 +1,83 @@
+//! Engines that find a long queue.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use load::{Checks, Options};
+use redis::AsyncCommands;
+use redis::aio::MultiplexedConnection;
+
+use crate::args::Args;
+use crate::results::{Results, Row};
+use crate::system::{Kind, Stage};
+
+const TICKETS: usize = 50_000;
+const INDEX: &str = "allTickets";
+const LOOK: Duration = Duration::from_millis(3);
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub(crate) async fn drain(stage: &Stage, kind: Kind, args: &Args, results: &mut Results) {
+    for (engines, row) in [(1, Row::Drain), (2, Row::DrainByTwo)] {
+        let mut rates = Vec::new();
+        for _ in 0..args.rounds() {
+            rates.push(once(stage, kind, engines, args.count(TICKETS), results).await);
+        }
+        for rate in rates {
+            results.add(row, kind, rate);
+        }
+    }
+}
+
+/// Tickets per second, from the first look at which some are gone until the last one is.
+///
+/// What was gone at the first look is not counted, since nobody saw how long that took.
+async fn once(stage: &Stage, kind: Kind, engines: usize, count: usize, results: &mut Results) -> f64 {
+    let mut system = stage.start(kind, 0).await;
+    let tickets = load::preload(&system.target, &Options::default(), count).await.unwrap();
+    let mut redis = system.connect().await;
+    assert_eq!(waiting(&mut redis).await, count, "tickets that were created wait in {INDEX}");
+    let mut watcher = redis.clone();
+    let watch = tokio::task::spawn_local(async move {
+        let started = Instant::now();
+        let mut first = None;
+        loop {
+            let (left, now) = (waiting(&mut watcher).await, Instant::now());
+            if left < count && first.is_none() {
+                first = Some((left, now));
+            }
+            match first {
+                Some((counted, since)) if left == 0 => return (counted, now - since),
+                _ => assert!(started.elapsed() < PATIENCE, "{left} tickets are left after {PATIENCE:?}"),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+    });
+    stage.add_engines(&mut system, engines).await;
+    let (counted, time) = watch.await.unwrap();
+    let rate = counted as f64 / time.as_secs_f64();
+    let checks = assignments(&mut redis, &tickets).await;
+    results.say(
+        kind,
+        &format!("{engines} engine(s) drained {counted} of {count} tickets in {time:?}: {rate:.0}/s"),
+    );
+    results.check(kind, checks.faults());
+    rate
+}
+
+async fn waiting(redis: &mut MultiplexedConnection) -> usize {
+    redis.scard(INDEX).await.unwrap()
+}
+
+/// Compares what was written for all tickets.
+async fn assignments(redis: &mut MultiplexedConnection, tickets: &[Bytes]) -> Checks {
+    let mut checks = Checks::default();
+    for tickets in tickets.chunks(1000) {
+        let keys: Vec<Vec<u8>> = tickets.iter().map(|ticket| [b"assign:", &ticket[..]].concat()).collect();
+        let values: Vec<Option<Vec<u8>>> = redis.mget(keys).await.unwrap();
+        for (ticket, value) in tickets.iter().zip(values) {
+            let connection = value.and_then(|value| load::connection_of(value.into()));
+            checks.first(ticket, &connection.expect("a ticket that has left the queue is assigned"));
+        }
+    }
+    checks
+}
