@@ -21,7 +21,7 @@ pub struct Checks {
 /// What a matchmaker must never do, counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// Connections that one player only was sent to. A player who timed out leaves an opponent like this.
+    /// Connections that one player only was sent to. Not known, hence 0, where players failed: each leaves an opponent.
     pub alone: u64,
     /// Connections that more than two players were sent to.
     pub crowded: u64,

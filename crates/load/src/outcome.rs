@@ -105,10 +105,14 @@ impl Recorder {
 
     pub(crate) fn finish(self, measured: Duration, busy: Duration) -> Outcome {
         let seconds = measured.as_secs_f64().max(f64::MIN_POSITIVE);
+        let mut faults = self.checks.faults();
+        if !self.outcome.failures.is_empty() {
+            faults.alone = 0;
+        }
         Outcome {
             rate: self.arrived as f64 / seconds,
             busy: busy.as_secs_f64() / seconds,
-            faults: self.checks.faults(),
+            faults,
             ..self.outcome
         }
     }

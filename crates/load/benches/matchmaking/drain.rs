@@ -68,16 +68,25 @@ async fn waiting(redis: &mut MultiplexedConnection) -> usize {
     redis.scard(INDEX).await.unwrap()
 }
 
-/// Compares what was written for all tickets.
+/// Compares what was written for all tickets, once it is there.
 async fn assignments(redis: &mut MultiplexedConnection, tickets: &[Bytes]) -> Checks {
+    let started = Instant::now();
+    loop {
+        match try_assignments(redis, tickets).await {
+            Some(checks) => return checks,
+            None => assert!(started.elapsed() < PATIENCE, "a ticket has left the queue and is not assigned"),
+        }
+    }
+}
+
+async fn try_assignments(redis: &mut MultiplexedConnection, tickets: &[Bytes]) -> Option<Checks> {
     let mut checks = Checks::default();
     for tickets in tickets.chunks(1000) {
         let keys: Vec<Vec<u8>> = tickets.iter().map(|ticket| [b"assign:", &ticket[..]].concat()).collect();
         let values: Vec<Option<Vec<u8>>> = redis.mget(keys).await.unwrap();
         for (ticket, value) in tickets.iter().zip(values) {
-            let connection = value.and_then(|value| load::connection_of(value.into()));
-            checks.first(ticket, &connection.expect("a ticket that has left the queue is assigned"));
+            checks.first(ticket, &load::connection_of(value?.into())?);
         }
     }
-    checks
+    Some(checks)
 }

@@ -10,6 +10,8 @@ use testkit::{Program, Redis, Running, target};
 const VARIABLE: &str = "MINIMATCH_PEER";
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/peers/minimatch");
 
+const LINES_SHOWN: usize = 2;
+
 /// The program, or nothing and the reason on stderr.
 pub(crate) fn program() -> Option<PathBuf> {
     if let Some(program) = std::env::var_os(VARIABLE) {
@@ -42,7 +44,9 @@ fn build() -> Result<PathBuf, String> {
     if built.status.success() {
         return Ok(folder.join("minimatch"));
     }
-    Err(format!("go build: {}", String::from_utf8_lossy(&built.stderr)))
+    // It says the same about everything that it would have to build.
+    let said = String::from_utf8_lossy(&built.stderr).into_owned();
+    Err(format!("go build: {}", said.lines().take(LINES_SHOWN).collect::<Vec<_>>().join("\n")))
 }
 
 pub(crate) fn frontend(program: &Path, redis: &Redis, rpc: &str) -> Running {

@@ -112,10 +112,7 @@ impl Results {
     /// Tells the outcome of a run, and keeps what was wrong with it.
     pub(crate) fn note(&mut self, kind: Kind, what: &str, outcome: &Outcome) {
         self.say(kind, &format!("{what}: {outcome}"));
-        // Players who gave up leave opponents alone.
-        let faults =
-            if outcome.failures.is_empty() { outcome.faults } else { Faults { alone: 0, ..outcome.faults } };
-        self.check(kind, faults);
+        self.check(kind, outcome.faults);
         for complaint in outcome.complaints() {
             self.doubts.push(format!("{}, {what}: {complaint}", kind.name()));
         }
