@@ -48,9 +48,4 @@ impl Args {
     pub(crate) fn seconds(&self, whole: u64) -> Duration {
         Duration::from_secs(whole) / if self.quick { 2 } else { 1 }
     }
-
-    /// How many of something there are.
-    pub(crate) fn count(&self, whole: usize) -> usize {
-        whole / if self.quick { 5 } else { 1 }
-    }
 }

@@ -13,40 +13,38 @@ use crate::system::{Kind, Stage};
 
 const TICKETS: usize = 50_000;
 const INDEX: &str = "allTickets";
+const PENDING: &str = "proposed_ticket_ids";
 const LOOK: Duration = Duration::from_millis(3);
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) async fn drain(stage: &Stage, kind: Kind, args: &Args, results: &mut Results) {
     for (engines, row) in [(1, Row::Drain), (2, Row::DrainByTwo)] {
-        let mut rates = Vec::new();
         for _ in 0..args.rounds() {
-            rates.push(once(stage, kind, engines, args.count(TICKETS), results).await);
-        }
-        for rate in rates {
+            let rate = once(stage, kind, engines, results).await;
             results.add(row, kind, rate);
         }
     }
 }
 
-/// Tickets per second, from the first look at which some are gone until the last one is.
+/// Tickets per second, from the first look at which an engine has begun until the last ticket is gone.
 ///
 /// What was gone at the first look is not counted, since nobody saw how long that took.
-async fn once(stage: &Stage, kind: Kind, engines: usize, count: usize, results: &mut Results) -> f64 {
+async fn once(stage: &Stage, kind: Kind, engines: usize, results: &mut Results) -> f64 {
     let mut system = stage.start(kind, 0).await;
-    let tickets = load::preload(&system.target, &Options::default(), count).await.unwrap();
+    let tickets = load::preload(&system.target, &Options::default(), TICKETS).await.unwrap();
     let mut redis = system.connect().await;
-    assert_eq!(waiting(&mut redis).await, count, "tickets that were created wait in {INDEX}");
+    assert_eq!(look(&mut redis).await, (TICKETS, 0), "tickets that were created wait in {INDEX}");
     let mut watcher = redis.clone();
     let watch = tokio::task::spawn_local(async move {
         let started = Instant::now();
         let mut first = None;
         loop {
-            let (left, now) = (waiting(&mut watcher).await, Instant::now());
-            if left < count && first.is_none() {
+            let ((left, pending), now) = (look(&mut watcher).await, Instant::now());
+            if first.is_none() && (left < TICKETS || pending > 0) {
                 first = Some((left, now));
             }
             match first {
-                Some((counted, since)) if left == 0 => return (counted, now - since),
+                Some((counted, since)) if left == 0 => return (counted, (now - since).max(LOOK)),
                 _ => assert!(started.elapsed() < PATIENCE, "{left} tickets are left after {PATIENCE:?}"),
             }
             tokio::time::sleep(LOOK).await;
@@ -58,14 +56,15 @@ async fn once(stage: &Stage, kind: Kind, engines: usize, count: usize, results: 
     let checks = assignments(&mut redis, &tickets).await;
     results.say(
         kind,
-        &format!("{engines} engine(s) drained {counted} of {count} tickets in {time:?}: {rate:.0}/s"),
+        &format!("{engines} engine(s) drained {counted} of {TICKETS} tickets in {time:?}: {rate:.0}/s"),
     );
     results.check(kind, checks.faults());
     rate
 }
 
-async fn waiting(redis: &mut MultiplexedConnection) -> usize {
-    redis.scard(INDEX).await.unwrap()
+/// How many tickets wait, and how many of them an engine has taken in hand.
+async fn look(redis: &mut MultiplexedConnection) -> (usize, usize) {
+    redis::pipe().scard(INDEX).zcard(PENDING).query_async(redis).await.unwrap()
 }
 
 /// Compares what was written for all tickets, once it is there.
