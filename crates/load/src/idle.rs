@@ -28,7 +28,7 @@ pub struct Idle {
 /// Creates `count` tickets, and returns their ids.
 pub async fn preload(target: &Target, options: &Options, count: usize) -> Result<Vec<Bytes>, Failure> {
     let pool = Pool::open(target, options.connections.unwrap_or(1)).await?;
-    create_all(target, &pool, options.timeout, count).await
+    create_all(&pool, options.timeout, count).await
 }
 
 /// Creates `count` tickets and watches each of them, on `options.connections` connections.
@@ -36,7 +36,7 @@ pub async fn preload(target: &Target, options: &Options, count: usize) -> Result
 /// There must be no engine that would match them.
 pub async fn idle(target: &Target, options: &Options, count: usize) -> Result<Idle, Failure> {
     let pool = Rc::new(Pool::open(target, options.connections.unwrap_or(1)).await?);
-    let tickets = create_all(target, &pool, options.timeout, count).await?;
+    let tickets = create_all(&pool, options.timeout, count).await?;
     let room = pool.room();
     if room < count {
         return Err(Failure::Connection(format!(
@@ -45,8 +45,8 @@ pub async fn idle(target: &Target, options: &Options, count: usize) -> Result<Id
     }
     let mut idle = Idle { watchers: JoinSet::new(), troubles: Rc::default(), count };
     for ticket in tickets {
-        let mut lease = pool.lease().await;
-        let watch = Watch::start(target, &mut lease.sender, &ticket)?;
+        let lease = pool.lease().await;
+        let watch = Watch::start(&lease.link, &ticket)?;
         let (pool, troubles) = (Rc::clone(&pool), Rc::clone(&idle.troubles));
         idle.watchers.spawn_local(async move {
             let mut watch = watch;
@@ -74,20 +74,15 @@ impl Idle {
     }
 }
 
-async fn create_all(
-    target: &Target,
-    pool: &Pool,
-    patience: Duration,
-    count: usize,
-) -> Result<Vec<Bytes>, Failure> {
+async fn create_all(pool: &Pool, patience: Duration, count: usize) -> Result<Vec<Bytes>, Failure> {
     let body = wire::create_ticket();
     let left = Cell::new(count);
     let tickets = RefCell::new(Vec::with_capacity(count));
     let worker = async || {
         while let Some(after) = left.get().checked_sub(1) {
             left.set(after);
-            let mut lease = pool.lease().await;
-            let created = timeout(patience, create(target, &mut lease.sender, &body)).await;
+            let lease = pool.lease().await;
+            let created = timeout(patience, create(&lease.link, &body)).await;
             let ticket = created.map_err(|_| Failure::Timeout).flatten()?;
             tickets.borrow_mut().push(ticket);
         }

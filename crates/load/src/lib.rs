@@ -22,7 +22,10 @@
 
 mod call;
 mod checks;
+mod frame;
 mod histogram;
+mod hpack;
+mod http2;
 mod idle;
 mod outcome;
 mod pool;

@@ -1,38 +1,26 @@
 //! Connections to the frontend, shared by all players.
 
 use std::cell::{Cell, RefCell};
-use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::str::FromStr;
-use std::task::Poll;
 use std::time::Duration;
 
-use bytes::Bytes;
-use h2::client::{Builder, Connection, SendRequest};
-use http::uri::{Authority, PathAndQuery, Scheme};
-use http::{HeaderMap, HeaderValue, Method, Request, Uri, header};
-use tokio::net::TcpStream;
+use http::Uri;
+use http::uri::Scheme;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, spawn_local};
 use tokio::time::sleep;
 
 use crate::call::Failure;
+use crate::http2::{Driver, Link, connect};
 
-const SERVICE: &str = "/openmatch.FrontendService/";
-/// So large that no stream ever waits for us to say that we have read something.
-const WINDOW: u32 = 8 << 20;
-/// Every player resets its stream at the end, and late frames for it must not be taken for a mistake.
-const RESETS_REMEMBERED: usize = 1 << 14;
 const RECONNECT: Duration = Duration::from_millis(20);
 
-/// A frontend, with the requests that are sent to it.
+/// Where a frontend is.
 #[derive(Clone, Debug)]
 pub struct Target {
     authority: String,
-    create: Request<()>,
-    watch: Request<()>,
 }
 
 /// The address cannot be used.
@@ -52,14 +40,14 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Slot {
     /// Empty while there is no connection.
-    sender: RefCell<Option<SendRequest<Bytes>>>,
+    link: RefCell<Option<Link>>,
     streams: Cell<usize>,
 }
 
 /// The right to have one stream open at a time on a connection.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    pub(crate) sender: SendRequest<Bytes>,
+    pub(crate) link: Link,
     slot: Rc<Slot>,
     freed: Rc<Notify>,
 }
@@ -74,69 +62,16 @@ impl FromStr for Target {
         if uri.scheme() != Some(&Scheme::HTTP) {
             return Err(bad());
         }
-        let request = |method| request(authority, method).ok_or_else(bad);
-        Ok(Self {
-            authority: authority.to_string(),
-            create: request("CreateTicket")?,
-            watch: request("WatchAssignments")?,
-        })
+        Ok(Self { authority: authority.to_string() })
     }
 }
 
 impl Target {
-    pub(crate) fn create(&self) -> Request<()> {
-        self.create.clone()
-    }
-
-    pub(crate) fn watch(&self) -> Request<()> {
-        self.watch.clone()
-    }
-
     /// A connection of its own, for a player that shares none.
-    pub(crate) async fn connect_alone(&self) -> Result<(SendRequest<Bytes>, AbortHandle), Failure> {
-        let (sender, connection) = self.connect().await?;
-        let driver = spawn_local(async {
-            let _ = connection.await;
-        });
-        Ok((sender, driver.abort_handle()))
+    pub(crate) async fn connect_alone(&self) -> Result<(Link, AbortHandle), Failure> {
+        let (link, driver) = connect(&self.authority).await?;
+        Ok((link, spawn_local(driver).abort_handle()))
     }
-
-    async fn connect(&self) -> Result<(SendRequest<Bytes>, Connection<TcpStream, Bytes>), Failure> {
-        let socket = TcpStream::connect(&self.authority).await?;
-        socket.set_nodelay(true)?;
-        let mut builder = Builder::new();
-        builder
-            .initial_window_size(WINDOW)
-            .initial_connection_window_size(WINDOW)
-            .max_concurrent_reset_streams(RESETS_REMEMBERED)
-            .reset_stream_duration(Duration::from_secs(1))
-            // Until the server has said how many there may be.
-            .initial_max_send_streams(0)
-            .enable_push(false);
-        let (sender, mut connection) = builder.handshake(socket).await?;
-        poll_fn(|context| match Pin::new(&mut connection).poll(context) {
-            _ if sender.current_max_send_streams() > 0 => Poll::Ready(Ok(())),
-            Poll::Ready(Ok(())) => Poll::Ready(Err(Failure::Connection("closed at once".to_owned()))),
-            Poll::Ready(Err(error)) => Poll::Ready(Err(error.into())),
-            Poll::Pending => Poll::Pending,
-        })
-        .await?;
-        Ok((sender, connection))
-    }
-}
-
-fn request(authority: &Authority, method: &str) -> Option<Request<()>> {
-    let path = PathAndQuery::from_str(&format!("{SERVICE}{method}")).ok()?;
-    let uri =
-        Uri::builder().scheme(Scheme::HTTP).authority(authority.clone()).path_and_query(path).build().ok()?;
-    let mut headers = HeaderMap::with_capacity(2);
-    headers.insert(header::TE, HeaderValue::from_static("trailers"));
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
-    let mut request = Request::new(());
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = uri;
-    *request.headers_mut() = headers;
-    Some(request)
 }
 
 impl Pool {
@@ -145,9 +80,9 @@ impl Pool {
         let freed = Rc::new(Notify::new());
         let mut pool = Self { slots: Vec::new(), drivers: Vec::new(), next: Cell::new(0), freed };
         for _ in 0..connections.max(1) {
-            let (sender, connection) = target.connect().await?;
-            let slot = Rc::new(Slot { sender: RefCell::new(Some(sender)), streams: Cell::new(0) });
-            let driver = drive(target.clone(), Rc::clone(&slot), connection, Rc::clone(&pool.freed));
+            let (link, driver) = connect(&target.authority).await?;
+            let slot = Rc::new(Slot { link: RefCell::new(Some(link)), streams: Cell::new(0) });
+            let driver = drive(target.clone(), Rc::clone(&slot), driver, Rc::clone(&pool.freed));
             pool.slots.push(slot);
             pool.drivers.push(spawn_local(driver).abort_handle());
         }
@@ -170,13 +105,11 @@ impl Pool {
             let index = self.next.get();
             self.next.set((index + 1) % self.slots.len());
             let slot = &self.slots[index];
-            let sender = slot.sender.borrow();
-            let usable =
-                sender.as_ref().filter(|sender| slot.streams.get() < sender.current_max_send_streams());
-            if let Some(sender) = usable {
+            let link = slot.link.borrow();
+            if let Some(link) = link.as_ref().filter(|link| slot.streams.get() < link.max_streams()) {
                 slot.streams.set(slot.streams.get() + 1);
-                let (sender, slot, freed) = (sender.clone(), Rc::clone(slot), Rc::clone(&self.freed));
-                return Some(Lease { sender, slot, freed });
+                let (link, slot, freed) = (link.clone(), Rc::clone(slot), Rc::clone(&self.freed));
+                return Some(Lease { link, slot, freed });
             }
         }
         None
@@ -184,8 +117,7 @@ impl Pool {
 
     /// How many streams the server allows in all.
     pub(crate) fn room(&self) -> usize {
-        let limit =
-            |slot: &Rc<Slot>| slot.sender.borrow().as_ref().map_or(0, SendRequest::current_max_send_streams);
+        let limit = |slot: &Rc<Slot>| slot.link.borrow().as_ref().map_or(0, Link::max_streams);
         self.slots.iter().map(limit).fold(0, usize::saturating_add)
     }
 }
@@ -205,21 +137,16 @@ impl Drop for Lease {
     }
 }
 
-async fn drive(
-    target: Target,
-    slot: Rc<Slot>,
-    mut connection: Connection<TcpStream, Bytes>,
-    freed: Rc<Notify>,
-) {
+async fn drive(target: Target, slot: Rc<Slot>, mut driver: Driver, freed: Rc<Notify>) {
     loop {
-        let _ = connection.await;
-        slot.sender.replace(None);
-        connection = loop {
+        driver.await;
+        slot.link.replace(None);
+        driver = loop {
             sleep(RECONNECT).await;
-            if let Ok((sender, connection)) = target.connect().await {
-                slot.sender.replace(Some(sender));
+            if let Ok((link, driver)) = connect(&target.authority).await {
+                slot.link.replace(Some(link));
                 freed.notify_waiters();
-                break connection;
+                break driver;
             }
         };
     }
@@ -237,8 +164,7 @@ mod tests {
 
     #[test]
     fn a_target_is_plain_http_with_a_port() {
-        let target: Target = "http://localhost:50504".parse().unwrap();
-        assert_eq!(target.create().uri(), "http://localhost:50504/openmatch.FrontendService/CreateTicket");
+        assert_eq!("http://localhost:50504".parse::<Target>().unwrap().authority, "localhost:50504");
         for bad in ["localhost:50504", "https://localhost:50504", "http://localhost", "nonsense", ""] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }

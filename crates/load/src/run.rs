@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::client::SendRequest;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::call::{Failure, Watch, create};
+use crate::http2::Link;
 use crate::outcome::{Outcome, Recorder, thread_time};
 use crate::pool::{Pool, Target};
 use crate::wire;
@@ -174,12 +174,12 @@ impl Game {
         let deadline = due + self.options.timeout;
         let played = match &self.pool {
             Some(pool) => match timeout_at(deadline, pool.lease()).await {
-                Ok(mut lease) => self.watch(&mut lease.sender, due, deadline, measured).await,
+                Ok(lease) => self.watch(&lease.link, due, deadline, measured).await,
                 Err(_) => Err(Failure::Timeout),
             },
             None => match timeout_at(deadline, self.target.connect_alone()).await {
-                Ok(Ok((mut sender, driver))) => {
-                    let played = self.watch(&mut sender, due, deadline, measured).await;
+                Ok(Ok((link, driver))) => {
+                    let played = self.watch(&link, due, deadline, measured).await;
                     driver.abort();
                     played
                 }
@@ -196,14 +196,14 @@ impl Game {
     /// Creates a ticket and watches it until it is assigned.
     async fn watch(
         &self,
-        sender: &mut SendRequest<Bytes>,
+        link: &Link,
         due: Instant,
         deadline: Instant,
         measured: bool,
     ) -> Result<(), Failure> {
         let until_assigned = async {
-            let ticket = create(&self.target, sender, &self.create).await?;
-            let mut watch = Watch::start(&self.target, sender, &ticket)?;
+            let ticket = create(link, &self.create).await?;
+            let mut watch = Watch::start(link, &ticket)?;
             let connection = watch.next().await?.ok_or(Failure::Ended)?;
             Ok((ticket, watch, connection))
         };
