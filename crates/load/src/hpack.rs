@@ -98,15 +98,21 @@ pub(crate) struct Encoder {
     said: Vec<Bytes>,
     /// Whether the server remembers it.
     indexed: bool,
+    /// Whether the server must be told that nothing will be remembered.
+    announce: bool,
 }
 
 impl Encoder {
     pub(crate) fn new(server_table: usize) -> Self {
-        Self { said: Vec::new(), indexed: server_table >= TABLE }
+        let indexed = server_table >= TABLE;
+        Self { said: Vec::new(), indexed, announce: !indexed }
     }
 
     /// `POST path` with the headers of gRPC.
     pub(crate) fn request(&mut self, path: &'static str, authority: &Bytes, to: &mut BytesMut) {
+        if std::mem::take(&mut self.announce) {
+            to.put_u8(0x20);
+        }
         // :method POST, :scheme http
         to.put_slice(&[0x83, 0x86]);
         self.field(4, b"", &Bytes::from_static(path.as_bytes()), to);

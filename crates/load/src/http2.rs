@@ -66,7 +66,10 @@ struct State {
     owed: u32,
     /// Headers that go on in the next frame.
     unfinished: Option<(u32, u8, Vec<u8>)>,
+    /// Why no call can be made any more.
     over: Option<Failure>,
+    /// Whether there is nobody left to write.
+    gone: bool,
 }
 
 #[derive(Debug, Default)]
@@ -103,6 +106,7 @@ pub(crate) async fn connect(authority: &str) -> Result<(Link, Driver), Failure> 
         owed: 0,
         unfinished: None,
         over: None,
+        gone: false,
     })));
     let mut driver = Driver { socket, received: BytesMut::new(), link: link.clone() };
     poll_fn(|context| {
@@ -119,6 +123,11 @@ pub(crate) async fn connect(authority: &str) -> Result<(Link, Driver), Failure> 
 }
 
 impl Link {
+    /// Whether no call can be made any more.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.borrow().over.is_some()
+    }
+
     /// How many streams the server allows now.
     pub(crate) fn max_streams(&self) -> usize {
         let state = self.0.borrow();
@@ -173,7 +182,8 @@ impl Drop for Call {
     fn drop(&mut self) {
         let mut state = self.stream();
         let stream = state.streams.remove(&self.id);
-        if state.over.is_none() && stream.is_some_and(|stream| stream.end.is_none()) {
+        if !state.gone && stream.is_some_and(|stream| stream.end.is_none()) {
+            state.blocked.retain(|(id, _)| *id != self.id);
             put_head(&mut state.out, 4, RST_STREAM, 0, self.id);
             state.out.put_u32(CANCEL);
             state.wake_driver();
@@ -191,6 +201,7 @@ impl Future for Driver {
             Poll::Ready(Err(failure)) => failure,
         };
         let mut state = self.link.0.borrow_mut();
+        state.gone = true;
         state.over.get_or_insert(failure.clone());
         for stream in state.streams.values_mut() {
             stream.finish(Err(failure.clone()));
@@ -219,7 +230,7 @@ impl Driver {
             state.out.advance(written);
         }
         state.driver = Some(context.waker().clone());
-        // After the server has said goodbye, the last call closes the door.
+        // After the server has said goodbye, whoever looks last closes the door.
         if state.over.is_some() && state.streams.is_empty() { Poll::Ready(Ok(())) } else { Poll::Pending }
     }
 

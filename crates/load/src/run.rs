@@ -203,11 +203,16 @@ impl Game {
     ) -> Result<(), Failure> {
         let until_assigned = async {
             let ticket = create(link, &self.create).await?;
-            let mut watch = Watch::start(link, &ticket)?;
+            // As clients of gRPC do, when the server has said goodbye meanwhile.
+            let other = match &self.pool {
+                Some(pool) if link.is_over() => Some(pool.lease().await),
+                _ => None,
+            };
+            let mut watch = Watch::start(other.as_ref().map_or(link, |other| &other.link), &ticket)?;
             let connection = watch.next().await?.ok_or(Failure::Ended)?;
-            Ok((ticket, watch, connection))
+            Ok((ticket, watch, other, connection))
         };
-        let (ticket, mut watch, connection) =
+        let (ticket, mut watch, _other, connection) =
             timeout_at(deadline, until_assigned).await.map_err(|_| Failure::Timeout).flatten()?;
         let now = Instant::now();
         {

@@ -26,6 +26,8 @@ pub(crate) struct Behaviour {
     pub(crate) twice: bool,
     /// Sends the opponents of every so manyth match to different places; never if 0.
     pub(crate) apart_every: u64,
+    /// Says goodbye after so many calls on a connection; never if 0.
+    pub(crate) goodbye_after: u64,
     /// Streams per connection.
     pub(crate) max_streams: Option<u32>,
 }
@@ -62,7 +64,12 @@ async fn serve(socket: TcpStream, state: Rc<State>) {
         builder.max_concurrent_streams(max);
     }
     let mut connection = builder.handshake::<_, Bytes>(socket).await.unwrap();
+    let mut calls = 0;
     while let Some(Ok((request, answer))) = connection.accept().await {
+        calls += 1;
+        if calls == state.behaviour.goodbye_after {
+            connection.graceful_shutdown();
+        }
         let state = Rc::clone(&state);
         spawn_local(async move {
             // A client that resets its stream is not a mistake.

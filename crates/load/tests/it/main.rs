@@ -63,6 +63,12 @@ fn few_streams_per_connection_are_enough() {
 }
 
 #[test]
+fn connections_that_the_server_closes_are_opened_again() {
+    let outcome = offer(Behaviour { goodbye_after: 30, ..Behaviour::default() });
+    assert!(outcome.flawless(), "{outcome}");
+}
+
+#[test]
 fn opponents_who_are_sent_apart_are_noticed() {
     let outcome = offer(Behaviour { apart_every: 10, ..Behaviour::default() });
     assert_eq!(outcome.faults, Faults { alone: 20, ..Faults::default() }, "{outcome}");
@@ -71,7 +77,8 @@ fn opponents_who_are_sent_apart_are_noticed() {
 
 #[test]
 fn a_second_assignment_is_noticed() {
-    let outcome = offer(Behaviour { twice: true, ..Behaviour::default() });
+    let options = Options { linger: Duration::from_secs(2), ..options() };
+    let outcome = offer_with(Behaviour { twice: true, ..Behaviour::default() }, &options);
     assert_eq!(outcome.faults, Faults { changed: 200, ..Faults::default() }, "{outcome}");
 }
 
