@@ -7,7 +7,7 @@ use std::process::Command;
 use testkit::{Program, Redis, Running, target};
 
 /// One that was built elsewhere.
-const VARIABLE: &str = "MINIMATCH_PEER";
+pub(crate) const VARIABLE: &str = "MINIMATCH_PEER";
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../bench/peers/minimatch");
 
 const LINES_SHOWN: usize = 2;

@@ -11,8 +11,10 @@ use crate::usage::{Cpu, Monitor};
 
 const PLAYERS: usize = 2000;
 const RATE: f64 = 2000.0;
-/// Steps of the search, as shares of what the closed loop has reached.
-const STEPS: [f64; 8] = [1.2, 1.1, 1.0, 0.9, 0.8, 0.7, 0.6, 0.5];
+/// The search begins at this share of what the closed loop has reached, and goes on by so much, down or up.
+const BEGIN: f64 = 1.1;
+const STEP: f64 = 0.1;
+const MOST_STEPS: u32 = 8;
 const HELD: Duration = Duration::from_secs(1);
 const RECONNECTING: usize = 200;
 
@@ -26,21 +28,45 @@ pub(crate) async fn sustained(stage: &Stage, kind: Kind, args: &Args, results: &
     results.add(Row::ClosedRate, kind, outcome.rate);
     results.add(Row::ClosedP99, kind, milli(outcome.latency.quantile(0.99)));
     drop(system);
-    for step in STEPS {
-        let rate = (outcome.rate * step / 100.0).round() * 100.0;
-        let system = stage.start(kind, 1).await;
-        // Whoever waits longer than this has not been served in time anyway.
-        let options = Options { timeout: Duration::from_secs(4), ..Options::default() };
-        let (outcome, cpu) = offer(&system, &options, rate, args.seconds(5)).await;
-        results.note(kind, &format!("open loop, {rate:.0}/s"), &outcome);
-        if outcome.flawless() && outcome.latency.quantile(0.99) < HELD {
-            results.add(Row::Sustained, kind, rate);
-            results.add(Row::SustainedP99, kind, milli(outcome.latency.quantile(0.99)));
-            add_cpu(results, kind, &outcome, cpu, &Row::CPU_SUSTAINED);
-            return;
+    let (mut share, mut held, mut failed) = (BEGIN, None, false);
+    for _ in 0..MOST_STEPS {
+        let rate = (outcome.rate * share / 100.0).round() * 100.0;
+        let tried = hold(stage, kind, rate, args, results).await;
+        failed |= tried.is_none();
+        match tried {
+            Some(found) => {
+                held = Some((rate, found));
+                if failed {
+                    break;
+                }
+                share += STEP;
+            }
+            None if held.is_some() => break,
+            None => share -= STEP,
         }
     }
-    results.add(Row::Sustained, kind, 0.0);
+    results.add(Row::Sustained, kind, held.as_ref().map_or(0.0, |(rate, _)| *rate));
+    if let Some((_, (outcome, cpu))) = held {
+        results.add(Row::SustainedP99, kind, milli(outcome.latency.quantile(0.99)));
+        add_cpu(results, kind, &outcome, cpu, &Row::CPU_SUSTAINED);
+    }
+}
+
+/// Whether a rate is held, and what it costs.
+async fn hold(
+    stage: &Stage,
+    kind: Kind,
+    rate: f64,
+    args: &Args,
+    results: &mut Results,
+) -> Option<(Outcome, Cpu)> {
+    let system = stage.start(kind, 1).await;
+    // Whoever waits longer than this has not been served in time anyway.
+    let options = Options { timeout: Duration::from_secs(4), ..Options::default() };
+    let (outcome, cpu) = offer(&system, &options, rate, args.seconds(5)).await;
+    results.note(kind, &format!("open loop, {rate:.0}/s"), &outcome);
+    let held = outcome.flawless() && outcome.latency.quantile(0.99) < HELD;
+    held.then_some((outcome, cpu))
 }
 
 /// How long players wait at a rate that everybody holds, and what it costs.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use load::{Faults, Outcome};
 use testkit::bench::Report;
 
+use crate::peer::VARIABLE;
 use crate::system::{Kind, Stage};
 
 /// What is measured.
@@ -187,7 +188,12 @@ impl Results {
             }
         }
         report.word("goals", &format!("{reached}/{judged}"));
-        let peer = if stage.has(Kind::MinimatchGrpc) { "minimatch" } else { "absent" };
+        // Of a program that was built elsewhere we only know that it was called minimatch.
+        let peer = match stage.has(Kind::MinimatchGrpc) {
+            true if std::env::var_os(VARIABLE).is_some() => "given",
+            true => "minimatch",
+            false => "absent",
+        };
         report.word("peer", peer);
         for doubt in &self.doubts {
             eprintln!("doubt: {doubt}");
