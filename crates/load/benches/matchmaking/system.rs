@@ -82,7 +82,7 @@ impl Stage {
             Kind::MinimatchGrpc => peer::frontend(self.peer.as_ref().unwrap(), &redis, "grpc"),
             Kind::MinimatchConnect => peer::frontend(self.peer.as_ref().unwrap(), &redis, "connect"),
         };
-        let ready = frontend.wait_for_line("\"open_match\"", START).await;
+        let ready = frontend.wait_for_line("\"open_match\":\"127.0.0.1:", START).await;
         let addresses: serde_json::Value = serde_json::from_str(&ready).unwrap();
         let target = format!("http://{}", addresses["open_match"].as_str().unwrap()).parse().unwrap();
         let mut system = System { target, frontend, engines: Vec::new(), support, redis };
@@ -98,8 +98,10 @@ impl Stage {
                 None => peer::backend(self.peer.as_ref().unwrap(), &system.redis),
             });
         }
+        // The whole beginning of the line: logs are JSON, too.
+        let ready = if system.support.is_some() { "{\"admin\":\"127.0.0.1:" } else { "{\"engine\":true}" };
         for engine in &system.engines[first..] {
-            engine.wait_for_line("{", START).await;
+            engine.wait_for_line(ready, START).await;
         }
     }
 }
