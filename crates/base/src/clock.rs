@@ -21,10 +21,34 @@ impl Timestamp {
         self.0
     }
 
+    /// As RFC 3339, in UTC with milliseconds: `2026-03-01T12:00:00.000Z`.
+    pub fn to_rfc3339(self) -> String {
+        const DAY: i64 = 86_400_000;
+        let (year, month, day) = civil_date(self.0.div_euclid(DAY));
+        let millis = self.0.rem_euclid(DAY);
+        let (hour, minute, second) = (millis / 3_600_000, millis / 60_000 % 60, millis / 1_000 % 60);
+        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", millis % 1_000)
+    }
+
     /// How far this is from `other`, in whichever direction.
     pub const fn distance(self, other: Self) -> Duration {
         Duration::from_millis(self.0.abs_diff(other.0))
     }
+}
+
+/// Year, month and day of a number of days since the epoch, in the Gregorian calendar. Years are counted from March, so that
+/// the leap day is the last of its year; 400 of them always have 146,097 days.
+const fn civil_date(days: i64) -> (i64, i64, i64) {
+    let days = days + 719_468;
+    let era = days.div_euclid(146_097);
+    let of_era = days.rem_euclid(146_097);
+    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
+    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
+    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
+    let year = year_of_era + era * 400 + (month <= 2) as i64;
+    (year, month, day)
 }
 
 /// Tells the time. Clones of a manual clock move together.
@@ -87,6 +111,21 @@ mod tests {
         other.advance(Duration::from_millis(5));
         assert_eq!(clock.now().as_millis(), 1_005);
         assert_eq!(clock.now().distance(Timestamp::from_millis(1_010)), Duration::from_millis(5));
+    }
+
+    #[test]
+    fn times_are_written_as_rfc_3339() {
+        for (millis, text) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+            (951_782_400_000, "2000-02-29T00:00:00.000Z"),
+            (1_709_251_199_007, "2024-02-29T23:59:59.007Z"),
+            (1_709_251_200_000, "2024-03-01T00:00:00.000Z"),
+            (1_772_366_400_120, "2026-03-01T12:00:00.120Z"),
+            (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+        ] {
+            assert_eq!(Timestamp::from_millis(millis).to_rfc3339(), text);
+        }
     }
 
     #[test]

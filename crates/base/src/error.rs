@@ -12,6 +12,7 @@ pub enum Code {
     NotFound,
     MethodNotAllowed,
     Conflict,
+    FailedPrecondition,
     TooLarge,
     Unprocessable,
     RateLimited,
@@ -29,13 +30,14 @@ struct Row {
 }
 
 impl Code {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::InvalidArgument,
         Self::Unauthenticated,
         Self::PermissionDenied,
         Self::NotFound,
         Self::MethodNotAllowed,
         Self::Conflict,
+        Self::FailedPrecondition,
         Self::TooLarge,
         Self::Unprocessable,
         Self::RateLimited,
@@ -53,6 +55,7 @@ impl Code {
             Self::NotFound => (404, 5, "not-found", "Not found"),
             Self::MethodNotAllowed => (405, 12, "method-not-allowed", "Method not allowed here"),
             Self::Conflict => (409, 10, "conflict", "In conflict with the present state"),
+            Self::FailedPrecondition => (409, 9, "failed-precondition", "Too late for this"),
             Self::TooLarge => (413, 8, "too-large", "The request is too large"),
             Self::Unprocessable => (422, 9, "unprocessable", "The request contradicts an earlier one"),
             Self::RateLimited => (429, 8, "rate-limited", "Too many requests"),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
+use async_nats::jetstream::{Context, ContextBuilder};
 use async_nats::{Client, ConnectOptions};
 use base::Backoff;
 use bytes::Bytes;
@@ -10,7 +11,9 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use url::Url;
 
-use crate::{Config, Error};
+use crate::memory::Memory;
+use crate::stream::Stream;
+use crate::{Config, Error, Event};
 
 /// The client's own default waits up to 4 s between attempts, so that a server that is back is found late.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
@@ -18,7 +21,7 @@ const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::fro
 /// The open bus. Clones share its connection.
 #[derive(Clone, Debug)]
 pub enum Bus {
-    Memory,
+    Memory(Memory),
     Nats(Box<Nats>),
 }
 
@@ -26,35 +29,37 @@ pub enum Bus {
 #[derive(Clone, Debug)]
 pub struct Nats {
     pub(crate) client: Client,
-    timeout: Duration,
+    pub(crate) jetstream: Context,
+    pub(crate) timeout: Duration,
+    pub(crate) stream: Stream,
 }
 
 impl Bus {
-    /// Opens the bus and makes sure that it answers.
+    /// Opens the bus, makes sure that it answers, and makes the stream of our events if there is none.
     pub async fn open(config: &Config) -> Result<Self, Error> {
-        let Some(url) = config.url.server() else { return Ok(Self::Memory) };
-        let mut options = ConnectOptions::new()
-            .name("playhouse")
-            .connection_timeout(config.timeout)
-            .request_timeout(Some(config.timeout))
-            .reconnect_delay_callback(|attempts| RECONNECT.after(attempts.try_into().unwrap_or(u32::MAX)));
-        options = with_credentials(options, url);
-        if let Some(path) = &config.credentials {
-            options = options.credentials_file(path).await.map_err(Error::Credentials)?;
+        let Some(url) = config.url.server() else { return Ok(Self::Memory(Memory::new(config))) };
+        let nats = Nats::connect(config, url).await?;
+        nats.ensure_stream().await?;
+        Ok(Self::Nats(Box::new(nats)))
+    }
+
+    /// Publishes events in their order. The results are those of the events, one by one: `Ok` means that the stream has
+    /// acknowledged this event, now or when it was published before.
+    ///
+    /// All of it takes at most `bus.timeout`. An event that failed by [`Error::Unreachable`] may have been stored all the
+    /// same, or be stored later. Publish it again with the same id: within [`DUPLICATE_WINDOW`](crate::DUPLICATE_WINDOW) it is stored only once. It
+    /// then stands behind those that were stored meanwhile.
+    pub async fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
+        match self {
+            Self::Memory(memory) => memory.publish(events),
+            Self::Nats(nats) => nats.publish(events).await,
         }
-        // Without the credentials, which the client would write to its log.
-        let mut address = url.clone();
-        let _ = address.set_username("").and(address.set_password(None));
-        let client = options.connect(address.as_str()).await?;
-        let bus = Self::Nats(Box::new(Nats { client, timeout: config.timeout }));
-        bus.ping().await?;
-        Ok(bus)
     }
 
     /// Whether the bus answers, JetStream included.
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
-            Self::Memory => Ok(()),
+            Self::Memory(_) => Ok(()),
             Self::Nats(nats) => nats.ping().await,
         }
     }
@@ -79,6 +84,33 @@ fn with_credentials(options: ConnectOptions, url: &Url) -> ConnectOptions {
 }
 
 impl Nats {
+    /// Connects and makes sure that JetStream answers. Changes nothing on the server.
+    pub(crate) async fn connect(config: &Config, url: &Url) -> Result<Self, Error> {
+        let mut options = ConnectOptions::new()
+            .name("playhouse")
+            .connection_timeout(config.timeout)
+            .request_timeout(Some(config.timeout))
+            .reconnect_delay_callback(|attempts| RECONNECT.after(attempts.try_into().unwrap_or(u32::MAX)));
+        options = with_credentials(options, url);
+        if let Some(path) = &config.credentials {
+            let read = options.credentials_file(path).await;
+            options = read.map_err(|error| Error::Credentials(error.into()))?;
+        }
+        // Without the credentials, which the client would write to its log.
+        let mut address = url.clone();
+        let _ = address.set_username("").and(address.set_password(None));
+        let client = options.connect(address.as_str()).await?;
+        let jetstream = ContextBuilder::new()
+            .timeout(config.timeout)
+            // How long an acknowledgement that nobody awaits any more takes up a place.
+            .ack_timeout(config.timeout)
+            .max_ack_inflight(config.max_in_flight.try_into().unwrap_or(usize::MAX))
+            .build(client.clone());
+        let nats = Self { client, jetstream, timeout: config.timeout, stream: Stream::new(config) };
+        nats.ping().await?;
+        Ok(nats)
+    }
+
     /// Asks JetStream about our account, in the form that every version of the server understands.
     async fn ping(&self) -> Result<(), Error> {
         const ACCOUNT_INFO: &str = "$JS.API.INFO";
@@ -89,8 +121,8 @@ impl Nats {
             Ok(Err(error)) if error.kind() == RequestErrorKind::NoResponders => {
                 return Err(Error::NoJetStream);
             }
-            Ok(Err(error)) => return Err(Error::Unreachable(error.into())),
-            Err(elapsed) => return Err(Error::Unreachable(elapsed.into())),
+            Ok(Err(error)) => return Err(Error::unreachable(error)),
+            Err(elapsed) => return Err(Error::unreachable(elapsed)),
         };
         // An error instead of the information means that the account may not use it.
         let refused =

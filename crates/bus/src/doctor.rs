@@ -6,7 +6,7 @@ use base::finding::{Finding, version};
 use base::{Clock, Timestamp};
 use serde::Deserialize;
 
-use crate::{Bus, Config, Error};
+use crate::{Config, Error, Nats};
 
 /// The first NATS that can be told to write before it acknowledges.
 const SYNC_ALWAYS_SINCE: (u32, u32) = (2, 10);
@@ -28,9 +28,12 @@ struct JetStreamConfig {
 
 /// Looks at the bus and its settings.
 pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
-    let nats = match Bus::open(config).await {
-        Ok(Bus::Memory) => return vec![Finding::good("in process; serves this process only")],
-        Ok(Bus::Nats(nats)) => nats,
+    let Some(url) = config.url.server() else {
+        return vec![Finding::good("in process; serves this process only")];
+    };
+    // Not by opening the bus: that makes the stream, and looking changes nothing.
+    let nats = match Nats::connect(config, url).await {
+        Ok(nats) => nats,
         Err(Error::NoJetStream) => {
             return vec![Finding::failure(
                 "JetStream is not enabled",
@@ -44,6 +47,7 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     };
     let number = nats.client.server_info().version;
     let mut findings = vec![Finding::good(format!("NATS {number} with JetStream"))];
+    findings.extend(examine_stream(&nats).await);
     let can_write_first = version(&number) >= SYNC_ALWAYS_SINCE;
     if !can_write_first {
         findings.push(Finding::warning(
@@ -75,6 +79,34 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
         )),
     }
     findings
+}
+
+async fn examine_stream(nats: &Nats) -> Vec<Finding> {
+    let name = &nats.stream.name;
+    let found = match nats.find_stream().await {
+        Ok(Some(found)) => found,
+        Ok(None) => {
+            return vec![Finding::good(format!(
+                "the stream {name} does not exist yet; the first start makes it"
+            ))];
+        }
+        Err(error) => return vec![cannot_use(&error)],
+    };
+    if let Err(error) = nats.stream.check(&found.config) {
+        return vec![cannot_use(&error)];
+    }
+    let differences = nats.stream.differences(&found.config).into_iter().map(|difference| {
+        let advice = format!("if that is not meant: `nats stream edit {name}`, or change bus.* to it");
+        Finding::warning(format!("the stream {name} has limits of its own: {difference}"), advice)
+    });
+    let events = found.state.messages;
+    std::iter::once(Finding::good(format!("the stream {name} has {events} events")))
+        .chain(differences)
+        .collect()
+}
+
+fn cannot_use(error: &Error) -> Finding {
+    Finding::failure(base::error::chain(error), "without its stream the bus takes no events")
 }
 
 /// JetStream's settings, and the server's time to the second.

@@ -1,32 +1,52 @@
 //! What can go wrong with the event bus.
 
 use std::error::Error as StdError;
+use std::sync::Arc;
 
 use async_nats::ConnectErrorKind;
 use base::Code;
 use base::error::Coded;
 
+/// The cause of an error. Shared, because one cause may fail many events.
+pub type Cause = Arc<dyn StdError + Send + Sync>;
+
 /// What can go wrong, by what can be done about it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
-    /// The bus is away. Try again later.
+    /// The bus is away, or cannot take anything for the moment. Try again later.
     #[error("NATS cannot be reached")]
-    Unreachable(#[source] Box<dyn StdError + Send + Sync>),
+    Unreachable(#[source] Cause),
     /// The server does not let us in.
     #[error(
         "NATS refuses the connection: check the scheme, the user and the password in bus.url, and bus.credentials"
     )]
-    Refused(#[source] Box<dyn StdError + Send + Sync>),
+    Refused(#[source] Cause),
     #[error("JetStream is not enabled for us: start the server with `-js`, or enable it for the account")]
     NoJetStream,
     #[error("cannot read bus.credentials")]
-    Credentials(#[source] std::io::Error),
+    Credentials(#[source] Arc<std::io::Error>),
+    /// The stream is not what we need, and only an operator can say what should become of it.
+    #[error("the stream {name} cannot be used: {reason}")]
+    Stream { name: String, reason: String },
+    /// The event is larger than the bus takes.
+    #[error("the event is too large: {0}")]
+    TooLarge(String),
+    /// The event cannot be published, now or later.
+    #[error("the event cannot be published: {0}")]
+    Event(String),
+}
+
+impl Error {
+    pub(crate) fn unreachable(cause: impl StdError + Send + Sync + 'static) -> Self {
+        Self::Unreachable(Arc::new(cause))
+    }
 }
 
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {
             Self::Unreachable(_) => Code::Unavailable,
+            Self::TooLarge(_) => Code::TooLarge,
             _ => Code::Internal,
         }
     }
@@ -36,10 +56,10 @@ impl From<async_nats::ConnectError> for Error {
     fn from(error: async_nats::ConnectError) -> Self {
         match error.kind() {
             ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                Self::Refused(error.into())
+                Self::Refused(Arc::new(error))
             }
-            ConnectErrorKind::Tls => Self::Refused(error.into()),
-            _ => Self::Unreachable(error.into()),
+            ConnectErrorKind::Tls => Self::Refused(Arc::new(error)),
+            _ => Self::unreachable(error),
         }
     }
 }

@@ -8,6 +8,9 @@ use toml::de::{DeTable, DeValue};
 
 use crate::setting::Value;
 
+/// What stands in the reference for the name that a user gives a table.
+pub(crate) const TEMPLATE: &str = "NAME";
+
 /// A parsed TOML text: `[db] url = …` is the key `db.url`.
 #[derive(Debug, Default)]
 pub(crate) struct Document {
@@ -45,11 +48,8 @@ impl Document {
 
     fn add_table(&mut self, text: &str, path: &str, table: &DeTable<'_>) {
         for (name, value) in table {
-            let key = if path.is_empty() {
-                name.get_ref().to_string()
-            } else {
-                format!("{path}.{}", name.get_ref())
-            };
+            let segment = segment(name.get_ref());
+            let key = if path.is_empty() { segment } else { format!("{path}.{segment}") };
             match value.get_ref() {
                 DeValue::Table(inner) => {
                     self.tables.insert(key.clone(), Place::of(text, name.span()));
@@ -62,6 +62,32 @@ impl Document {
             }
         }
     }
+}
+
+/// A name as a part of a key: in quotes where it would otherwise be taken for several.
+fn segment(name: &str) -> String {
+    let is_bare =
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'));
+    if is_bare { name.to_owned() } else { format!("{name:?}") }
+}
+
+/// The part of a key directly below `path`, if the key is that and no more.
+pub(crate) fn child_of<'a>(path: &str, key: &'a str) -> Option<&'a str> {
+    let name = key.strip_prefix(path)?.strip_prefix('.')?;
+    let is_one = if name.starts_with('"') { segment_end(name) == name.len() } else { !name.contains('.') };
+    is_one.then_some(name)
+}
+
+/// Where a part in quotes ends.
+fn segment_end(quoted: &str) -> usize {
+    let mut escaped = false;
+    for (at, c) in quoted.char_indices().skip(1) {
+        match c {
+            '"' if !escaped => return at + 1,
+            _ => escaped = c == '\\' && !escaped,
+        }
+    }
+    quoted.len()
 }
 
 impl Place {
@@ -89,27 +115,54 @@ fn to_value(value: &DeValue<'_>) -> Value {
     }
 }
 
-/// All keys of a reference document: those with a default, and those that are commented out (`# key = …`) because they are
-/// optional. The second part of each pair says whether the key has a default.
+/// All keys of a reference document: those with a default, and those that are commented out (`# key = …`) because they have
+/// none. The second part of each pair says whether the key has a default.
 pub fn reference_keys(text: &str) -> Vec<(String, bool)> {
     let mut section = String::new();
     let mut keys = Vec::new();
     for line in text.lines() {
-        let line = line.trim();
-        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        if let Some(name) = header(line) {
             section = format!("{name}.");
-            continue;
-        }
-        let (bare, has_default) = match line.strip_prefix("# ") {
-            Some(rest) => (rest, false),
-            None => (line, true),
-        };
-        let Some((name, _)) = bare.split_once(" = ") else {
-            continue;
-        };
-        if !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_') {
+        } else if let Some((name, has_default)) = key_of(line) {
             keys.push((format!("{section}{name}"), has_default));
         }
     }
     keys
+}
+
+/// The reference as a file that gives every key: what is commented out is given as its comment shows it, and each table that
+/// users name is there once, under the name `name`.
+pub fn every_key(reference: &str) -> String {
+    let text = uncommented(reference);
+    let lines = text.lines().map(|line| match header(line) {
+        Some(_) => format!("{}\n", line.replace(&format!(".{TEMPLATE}"), ".name")),
+        None => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+/// The text with all keys that were commented out.
+pub(crate) fn uncommented(reference: &str) -> String {
+    let lines = reference.lines().map(|line| match key_of(line) {
+        Some((_, false)) => format!("{}\n", line.trim().trim_start_matches("# ")),
+        _ => format!("{line}\n"),
+    });
+    lines.collect()
+}
+
+/// `[name]`
+fn header(line: &str) -> Option<&str> {
+    line.trim().strip_prefix('[')?.strip_suffix(']')
+}
+
+/// The key of a line, and whether it is in force.
+fn key_of(line: &str) -> Option<(&str, bool)> {
+    let line = line.trim();
+    let (bare, in_force) = match line.strip_prefix("# ") {
+        Some(rest) => (rest, false),
+        None => (line, true),
+    };
+    let (name, _) = bare.split_once(" = ")?;
+    let is_key = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c == '_');
+    is_key.then_some((name, in_force))
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::document::Document;
+use crate::document::{Document, uncommented};
 use crate::setting::Value;
 
 /// How the names of our environment variables begin.
@@ -14,6 +14,8 @@ pub const ENV_PREFIX: &str = "PLAYHOUSE_";
 #[derive(Debug)]
 pub struct Layers {
     pub(crate) reference: Document,
+    /// The reference with the keys that it comments out.
+    pub(crate) examples: Document,
     pub(crate) file: Option<(PathBuf, Document)>,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) flags: BTreeMap<String, Flag>,
@@ -31,6 +33,7 @@ impl Layers {
     pub fn new(reference: &str) -> Self {
         Self {
             reference: Document::parse(reference),
+            examples: Document::parse(&uncommented(reference)),
             file: None,
             env: BTreeMap::new(),
             flags: BTreeMap::new(),
@@ -73,7 +76,7 @@ impl Layers {
 
 /// The environment variable of a key: `db.max_connections` is `PLAYHOUSE_DB_MAX_CONNECTIONS`.
 pub fn env_name(key: &str) -> String {
-    format!("{ENV_PREFIX}{}", key.replace('.', "_").to_uppercase())
+    format!("{ENV_PREFIX}{}", key.replace(['.', '-'], "_").to_uppercase())
 }
 
 /// Kubernetes puts variables such as `PLAYHOUSE_PORT=tcp://10.0.0.1:80` and `PLAYHOUSE_SERVICE_HOST` into every pod beside

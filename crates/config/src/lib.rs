@@ -5,21 +5,27 @@
 //! the reading: it is noted, the default takes its place, and [`load`] returns all mistakes together.
 //!
 //! Defaults live in the reference document and nowhere else. What nobody asked for is an unknown key.
+//!
+//! Some tables are named by the user, as in `[matchmaking.profiles.duel]`. [`Reader::tables`] reads them all. The reference
+//! has them once, under the name `NAME`: its table is the template of them all, with their defaults and their meaning.
 
 mod document;
+mod effective;
 mod layers;
 mod problem;
 mod reader;
 mod secret;
 mod setting;
 mod store_url;
+mod unknown;
 
-pub use document::reference_keys;
+pub use document::{every_key, reference_keys};
+pub use effective::Effective;
 pub use layers::{ENV_PREFIX, Layers, env_name};
 pub use problem::{Origin, Problem, Problems};
-pub use reader::{Effective, Reader};
+pub use reader::Reader;
 pub use secret::{Secret, redacted};
-pub use setting::{ByteSize, Choice, Rejected, Setting, Value};
+pub use setting::{ByteSize, Choice, Rejected, Setting, Value, show_duration};
 pub use store_url::{Server, StoreUrl};
 
 /// A group of settings that a crate owns.

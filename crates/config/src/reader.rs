@@ -1,40 +1,114 @@
 //! Reads keys through the layers and keeps account of everything.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::ops::RangeInclusive;
 
-use crate::document::Place;
+use crate::document::{TEMPLATE, child_of};
+use crate::effective::Effective;
 use crate::layers::{Layers, env_name};
 use crate::problem::{Origin, Problem, Problems};
 use crate::setting::{Setting, Value};
+
+/// The longest name that a user may give a table.
+const MAX_NAME: usize = 64;
 
 /// What a section asks for its keys.
 #[derive(Debug)]
 pub struct Reader<'a> {
     state: &'a mut State,
     prefix: String,
+    /// The prefix as the reference has it: with `NAME` where the user chose a name.
+    template: String,
+    /// Whether this is the file's own `NAME` table: its values are defaults, so nothing has to be given or to fit yet.
+    is_template: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct State {
-    layers: Layers,
-    read: BTreeMap<String, Origin>,
-    effective: Vec<(String, Option<String>)>,
-    problems: Vec<Problem>,
+    pub(crate) layers: Layers,
+    pub(crate) read: BTreeMap<String, Origin>,
+    /// What holds tables that users name: `matchmaking.profiles`.
+    pub(crate) containers: BTreeSet<String>,
+    /// The tables that the user named: `matchmaking.profiles.duel`.
+    pub(crate) named: BTreeMap<String, Origin>,
+    /// The keys of the file's own templates. They are no settings: no variable or flag has them.
+    pub(crate) templates: BTreeSet<String>,
+    effective: Effective,
+    pub(crate) problems: Vec<Problem>,
     /// Keys whose value was refused: what depends on them is not judged as well.
     refused: BTreeSet<String>,
 }
 
 impl<'a> Reader<'a> {
     pub(crate) fn root(state: &'a mut State) -> Self {
-        Self { state, prefix: String::new() }
+        Self { state, prefix: String::new(), template: String::new(), is_template: false }
     }
 
     /// Reads a section below this one.
     pub fn section<T: crate::Section>(&mut self, name: &str) -> T {
         let prefix = format!("{}{name}.", self.prefix);
-        T::read(&mut Reader { state: self.state, prefix })
+        let template = format!("{}{name}.", self.template);
+        T::read(&mut Reader { state: self.state, prefix, template, is_template: self.is_template })
+    }
+
+    /// Reads the tables below `name` that the user named: `[name.duel]` is the entry `duel`.
+    ///
+    /// Only the file names tables. The environment and flags may override a key of a table that the file has; they cannot
+    /// make one, because a variable does not say where a name ends and a key begins. A table without keys is one, too.
+    /// A table that is called `NAME` in the file is what it is in the reference: it gives the others their defaults.
+    pub fn tables<T: crate::Section>(&mut self, name: &str) -> BTreeMap<String, T> {
+        let path = format!("{}{name}", self.prefix);
+        let template = format!("{}{name}.{TEMPLATE}.", self.template);
+        self.state.containers.insert(path.clone());
+        self.refuse_values_for_tables(&path);
+        let mut tables = BTreeMap::new();
+        for (name, origin) in self.state.names_below(&path) {
+            let table = format!("{path}.{name}");
+            let prefix = format!("{table}.");
+            let is_template = prefix == template;
+            self.state.named.insert(table.clone(), origin.clone());
+            if !is_template {
+                self.state.effective.open(&table);
+            }
+            // One with a bad name is read as well, to find what else is wrong with it.
+            let read =
+                T::read(&mut Reader { state: self.state, prefix, template: template.clone(), is_template });
+            if !is_template {
+                match self.judge_name(&name) {
+                    Ok(()) => drop(tables.insert(name, read)),
+                    Err(expected) => {
+                        let message = format!("[{table}]: {expected}, found {name}");
+                        self.state.problems.push(Problem { origin, message, help: None });
+                    }
+                }
+            }
+        }
+        tables
+    }
+
+    fn judge_name(&self, name: &str) -> Result<(), String> {
+        let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
+        if self.is_template {
+            Err(format!("in a template the name must be {TEMPLATE}"))
+        } else if (1..=MAX_NAME).contains(&name.len()) && name.chars().all(sound) {
+            Ok(())
+        } else {
+            Err(format!("the name must be 1 to {MAX_NAME} characters of a-z, 0-9, `_` and `-`"))
+        }
+    }
+
+    /// Values that stand where only named tables can.
+    fn refuse_values_for_tables(&mut self, path: &str) {
+        let Some((file, document)) = &self.state.layers.file else { return };
+        let misplaced =
+            document.entries.iter().filter(|(key, _)| *key == path || child_of(path, key).is_some());
+        for (key, entry) in misplaced {
+            let origin = Origin::file(file, &entry.place);
+            let example = if key == path { format!("{key}.{TEMPLATE}") } else { key.clone() };
+            let message = format!("{key}: expected a table, as in `[{example}]`");
+            self.state.problems.push(Problem { origin: origin.clone(), message, help: None });
+            self.state.read.insert(key.clone(), origin);
+        }
     }
 
     /// Reads a key that has a default.
@@ -43,59 +117,115 @@ impl<'a> Reader<'a> {
     /// When the reference has no sound default for the key: a mistake in the program, which the test over the reference
     /// finds.
     pub fn get<T: Setting>(&mut self, name: &str) -> T {
-        let key = format!("{}{name}", self.prefix);
-        let given = self.given::<T>(&key).unwrap_or_else(|| {
-            let default = self.state.layers.reference.entries.get(&key);
+        let given = self.given::<T>(name).unwrap_or_else(|| {
+            let default = self.state.layers.reference.entries.get(&format!("{}{name}", self.template));
             let parsed = default.and_then(|entry| T::parse(&entry.value).ok());
             #[expect(clippy::expect_used, reason = "see # Panics")]
             parsed.expect("every key that is read has a sound default in the reference")
         });
-        self.state.effective.push((key, Some(given.show())));
+        self.show(name, Some(given.show()));
         given
     }
 
     /// Reads a key that may be absent.
     pub fn optional<T: Setting>(&mut self, name: &str) -> Option<T> {
-        let key = format!("{}{name}", self.prefix);
-        let given = self.given::<T>(&key);
-        self.state.effective.push((key, given.as_ref().map(Setting::show)));
+        let given = self.given::<T>(name);
+        self.show(name, given.as_ref().map(Setting::show));
         given
+    }
+
+    /// Reads a key that must be given. The reference has it commented out; where it is absent, that example stands in for
+    /// it until all mistakes are known.
+    ///
+    /// # Panics
+    /// When the reference has no sound example for the key: a mistake in the program, which the test over the reference
+    /// finds.
+    pub fn required<T: Setting>(&mut self, name: &str) -> T {
+        let key = format!("{}{name}", self.prefix);
+        let given = self.given::<T>(name);
+        if given.is_none() && !self.is_template && !self.state.refused.contains(&key) {
+            let problem =
+                Problem { origin: self.place(&key), message: format!("{key}: is required"), help: None };
+            self.state.problems.push(problem);
+            self.state.refused.insert(key);
+        }
+        let value = given.unwrap_or_else(|| {
+            let example = self.state.layers.examples.entries.get(&format!("{}{name}", self.template));
+            let parsed = example.and_then(|entry| T::parse(&entry.value).ok());
+            #[expect(clippy::expect_used, reason = "see # Panics")]
+            parsed.expect("every key that is required has a sound example in the reference")
+        });
+        self.show(name, Some(value.show()));
+        value
     }
 
     /// Notes a mistake when the key's number is out of range.
     pub fn get_within<T: Setting + PartialOrd>(&mut self, name: &str, range: RangeInclusive<T>) -> T {
         let value: T = self.get(name);
-        self.check(&[name], range.contains(&value), || {
-            format!("must be from {} to {}, found {}", range.start().show(), range.end().show(), value.show())
-        });
+        self.check_within(name, &value, &range);
         value
     }
 
-    /// Notes a mistake that one or several keys make together. The keys are names below this section; the message follows
-    /// the first of them that was given.
+    /// As [`get_within`](Self::get_within), for a key that must be given.
+    pub fn required_within<T: Setting + PartialOrd>(&mut self, name: &str, range: RangeInclusive<T>) -> T {
+        let value: T = self.required(name);
+        self.check_within(name, &value, &range);
+        value
+    }
+
+    fn check_within<T: Setting + PartialOrd>(&mut self, name: &str, value: &T, range: &RangeInclusive<T>) {
+        self.check(&[name], range.contains(value), || {
+            format!("must be from {} to {}, found {}", range.start().show(), range.end().show(), value.show())
+        });
+    }
+
+    /// Notes a mistake that one or several keys make together. The keys are names below this section (for a named table
+    /// `profiles.duel.players`, or `profiles.duel` for all of it); the message follows the first of them that was given.
     pub fn check(&mut self, names: &[&str], holds: bool, message: impl FnOnce() -> String) {
         let keys: Vec<String> = names.iter().map(|name| format!("{}{name}", self.prefix)).collect();
-        if holds || keys.iter().any(|key| self.state.refused.contains(key)) {
+        if holds || self.is_template || keys.iter().any(|key| self.state.refused.contains(key)) {
             return;
         }
-        let given = keys.iter().find(|key| self.origin(key) != Origin::Default).unwrap_or(&keys[0]);
+        let is_given = |key: &&String| {
+            self.state.named.contains_key(*key)
+                || self.state.read.get(*key).is_some_and(|origin| *origin != Origin::Default)
+        };
+        let given = keys.iter().find(is_given).unwrap_or(&keys[0]);
         let problem =
-            Problem { origin: self.origin(given), message: format!("{given}: {}", message()), help: None };
+            Problem { origin: self.place(given), message: format!("{given}: {}", message()), help: None };
         self.state.problems.push(problem);
     }
 
-    fn origin(&self, key: &str) -> Origin {
-        self.state.read.get(key).cloned().unwrap_or(Origin::Default)
+    /// Where a key was given; if it was not, where the table is that should have it.
+    fn place(&self, key: &str) -> Origin {
+        if let Some(origin) = self.state.read.get(key).filter(|origin| **origin != Origin::Default) {
+            return origin.clone();
+        }
+        let above = std::iter::successors(Some(key), |key| Some(key.rsplit_once('.')?.0));
+        let mut named = above.filter_map(|path| self.state.named.get(path));
+        named.next().cloned().unwrap_or(Origin::Default)
     }
 
     /// The value of the topmost layer above the defaults that has the key, if it is sound.
-    fn given<T: Setting>(&mut self, key: &str) -> Option<T> {
-        let found = self.state.lookup(key);
-        let origin = found.as_ref().map_or(Origin::Default, |(_, origin)| origin.clone());
-        self.state.read.insert(key.to_owned(), origin);
+    fn given<T: Setting>(&mut self, name: &str) -> Option<T> {
+        let key = format!("{}{name}", self.prefix);
+        let found = if self.is_template {
+            self.state.templates.insert(key.clone());
+            self.state.lookup_in_file(&key)
+        } else {
+            let found = self.state.lookup(&key, &format!("{}{name}", self.template));
+            let origin = found.as_ref().map_or(Origin::Default, |(_, origin)| origin.clone());
+            self.state.read.insert(key.clone(), origin);
+            found
+        };
         let (value, origin) = found?;
         match T::parse(&value) {
             Ok(value) => Some(value),
+            // The template's own reading has told.
+            Err(_) if self.is_refused_template(name, &origin) => {
+                self.state.refused.insert(key);
+                None
+            }
             Err(rejected) => {
                 let found = if T::is_secret() { "something else".to_owned() } else { value.to_string() };
                 let problem = Problem {
@@ -104,10 +234,27 @@ impl<'a> Reader<'a> {
                     help: rejected.reason,
                 };
                 self.state.problems.push(problem);
-                self.state.refused.insert(key.to_owned());
+                self.state.refused.insert(key);
                 None
             }
         }
+    }
+
+    /// Whether a value was taken from the file's template, where it was refused already.
+    fn is_refused_template(&self, name: &str, origin: &Origin) -> bool {
+        let key = format!("{}{name}", self.template);
+        !self.is_template
+            && self.state.refused.contains(&key)
+            && self.state.lookup_in_file(&key).is_some_and(|(_, place)| place == *origin)
+    }
+
+    fn show(&mut self, name: &str, shown: Option<String>) {
+        if self.is_template {
+            return;
+        }
+        let key = format!("{}{name}", self.prefix);
+        let origin = self.state.read.get(&key).cloned().unwrap_or(Origin::Default);
+        self.state.effective.add(key, format!("{}{name}", self.template), shown, origin);
     }
 }
 
@@ -121,10 +268,19 @@ impl State {
                 help: None,
             }));
         }
-        Self { layers, read: BTreeMap::new(), effective: Vec::new(), problems, refused: BTreeSet::new() }
+        Self {
+            layers,
+            read: BTreeMap::new(),
+            containers: BTreeSet::new(),
+            named: BTreeMap::new(),
+            templates: BTreeSet::new(),
+            effective: Effective::default(),
+            problems,
+            refused: BTreeSet::new(),
+        }
     }
 
-    fn lookup(&self, key: &str) -> Option<(Value, Origin)> {
+    fn lookup(&self, key: &str, template: &str) -> Option<(Value, Origin)> {
         if let Some(flag) = self.layers.flags.get(key) {
             return Some((Value::Word(flag.value.clone()), Origin::Flag(flag.name.clone())));
         }
@@ -132,19 +288,30 @@ impl State {
         if let Some(value) = self.layers.env.get(&variable) {
             return Some((Value::Word(value.clone()), Origin::Env(variable)));
         }
+        self.lookup_in_file(key).or_else(|| self.lookup_in_file(template))
+    }
+
+    fn lookup_in_file(&self, key: &str) -> Option<(Value, Origin)> {
         let (path, document) = self.layers.file.as_ref()?;
         let entry = document.entries.get(key)?;
         Some((entry.value.clone(), Origin::file(path, &entry.place)))
     }
 
+    /// The tables directly below a path of the file, sorted by name, the template first.
+    fn names_below(&self, path: &str) -> Vec<(String, Origin)> {
+        let Some((file, document)) = &self.layers.file else { return Vec::new() };
+        let below = document.tables.iter().filter_map(|(table, place)| {
+            Some((child_of(path, table)?.to_owned(), Origin::file(file, place)))
+        });
+        let mut names: Vec<_> = below.collect();
+        names.sort_by_key(|(name, _)| name != TEMPLATE);
+        names
+    }
+
     pub(crate) fn finish(mut self) -> Result<Effective, Problems> {
         self.find_unknown();
         if self.problems.is_empty() {
-            let entries = self.effective.into_iter().map(|(key, shown)| {
-                let origin = self.read.remove(&key).unwrap_or(Origin::Default);
-                (key, shown, origin)
-            });
-            return Ok(Effective(entries.collect()));
+            return Ok(self.effective);
         }
         self.problems.sort_by_key(|problem| match problem.origin {
             Origin::File { line, column, .. } => (0, line, column),
@@ -153,94 +320,5 @@ impl State {
             Origin::Default => (3, 0, 0),
         });
         Err(Problems(self.problems))
-    }
-
-    /// What the layers hold that nobody asked for.
-    fn find_unknown(&mut self) {
-        let known: Vec<&str> = self.read.keys().map(String::as_str).collect();
-        let mut unknown = Vec::new();
-        if let Some((path, document)) = &self.layers.file {
-            let in_file =
-                |place: &Place, message, help| Problem { origin: Origin::file(path, place), message, help };
-            let sections: BTreeSet<&str> =
-                known.iter().filter_map(|key| Some(key.rsplit_once('.')?.0)).collect();
-            let is_section = |table: &str| known.iter().any(|key| key.starts_with(&format!("{table}.")));
-            for (table, place) in document.tables.iter().filter(|(table, _)| !is_section(table)) {
-                let help =
-                    nearest(table, sections.iter().copied()).map(|near| format!("did you mean `[{near}]`?"));
-                unknown.push(in_file(place, format!("[{table}]: no such section"), help));
-            }
-            for (key, entry) in document.entries.iter().filter(|(key, _)| !self.read.contains_key(*key)) {
-                // An unknown section has spoken for its keys.
-                if key.rsplit_once('.').is_none_or(|(table, _)| is_section(table)) {
-                    unknown.push(in_file(
-                        &entry.place,
-                        format!("{key}: no such key"),
-                        suggestion(key, &known),
-                    ));
-                }
-            }
-        }
-        let variables: Vec<String> = known.iter().map(|key| env_name(key)).collect();
-        for name in self.layers.env.keys().filter(|name| !variables.contains(name)) {
-            let near = nearest(name, variables.iter().map(String::as_str));
-            unknown.push(Problem {
-                origin: Origin::Env(name.clone()),
-                message: "no such setting".to_owned(),
-                help: near.map(|near| format!("did you mean `{near}`?")),
-            });
-        }
-        for (key, flag) in self.layers.flags.iter().filter(|(key, _)| !self.read.contains_key(*key)) {
-            unknown.push(Problem {
-                origin: Origin::Flag(flag.name.clone()),
-                message: format!("{key}: no such key"),
-                help: suggestion(key, &known),
-            });
-        }
-        self.problems.append(&mut unknown);
-    }
-}
-
-/// The known key most likely meant: the same name in another section, or one that is spelled nearly so.
-fn suggestion(key: &str, known: &[&str]) -> Option<String> {
-    let name = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    let elsewhere = known.iter().find(|known| name(known) == name(key)).copied();
-    let near = nearest(key, known.iter().copied()).or(elsewhere)?;
-    Some(format!("did you mean `{near}`?"))
-}
-
-fn nearest<'a>(wrong: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let scored =
-        known.into_iter().map(|candidate| (strsim::damerau_levenshtein(wrong, candidate), candidate));
-    let (distance, candidate) = scored.min()?;
-    (distance <= 3.max(wrong.len() / 4)).then_some(candidate)
-}
-
-/// What is in force, and where each value came from, as TOML with comments.
-#[derive(Debug)]
-pub struct Effective(Vec<(String, Option<String>, Origin)>);
-
-impl Effective {
-    /// Every key that is read, in order.
-    pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(|(key, _, _)| key.as_str())
-    }
-}
-
-impl fmt::Display for Effective {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut current = "";
-        for (key, shown, origin) in &self.0 {
-            let (section, name) = key.rsplit_once('.').unwrap_or(("", key));
-            if section != current {
-                writeln!(f, "{}[{section}]", if current.is_empty() { "" } else { "\n" })?;
-                current = section;
-            }
-            match shown {
-                Some(value) => writeln!(f, "{:<48} # {origin}", format!("{name} = {value}"))?,
-                None => writeln!(f, "{:<48} # not set", format!("# {name} ="))?,
-            }
-        }
-        Ok(())
     }
 }

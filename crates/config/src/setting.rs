@@ -180,7 +180,8 @@ fn parse_duration(text: &str) -> Option<Duration> {
     Some(Duration::from_millis(millis))
 }
 
-fn show_duration(duration: Duration) -> String {
+/// A duration as it is written.
+pub fn show_duration(duration: Duration) -> String {
     let mut millis = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
     if millis == 0 {
         return "0s".to_owned();

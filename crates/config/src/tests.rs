@@ -1,3 +1,5 @@
+mod tables;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;

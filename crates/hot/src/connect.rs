@@ -1,55 +1,110 @@
 //! Opening the store.
 
 use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
 
+use futures::{Stream, StreamExt};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig};
-use redis::{ErrorKind, IntoConnectionInfo};
+use redis::{ErrorKind, IntoConnectionInfo, Msg};
 
 use crate::{Config, Error};
 
 /// The open store. Clones share its connection.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub enum Hot {
     Memory,
+    Redis(Redis),
+}
+
+/// A connection to Redis.
+#[derive(Clone)]
+pub struct Redis {
     /// One multiplexed connection, which is faster than a pool: what waits together is sent together.
-    Redis(ConnectionManager),
+    pub connection: ConnectionManager,
+    client: Arc<redis::Client>,
+    timeout: Duration,
 }
 
 impl Hot {
     /// Opens the store and makes sure that it answers.
     pub async fn open(config: &Config) -> Result<Self, Error> {
-        let Some(url) = config.url.server() else { return Ok(Self::Memory) };
-        let info = url.as_str().into_connection_info()?;
-        let protocol = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
-        let client = redis::Client::open(info.set_redis_settings(protocol))?;
-        let settings = ConnectionManagerConfig::new()
-            .set_connection_timeout(Some(config.timeout))
-            .set_response_timeout(Some(config.timeout))
-            // The caller decides what is tried again; the next command connects anew.
-            .set_number_of_retries(0);
-        let opening = async {
-            let hot = Self::Redis(ConnectionManager::new_with_config(client, settings).await?);
-            hot.ping().await?;
-            Ok(hot)
-        };
-        let opened = tokio::time::timeout(config.timeout, opening).await;
-        opened.unwrap_or_else(|_| Err(Error::Unreachable((ErrorKind::Io, "no answer in time").into())))
+        match config.url.server() {
+            Some(url) => Ok(Self::Redis(Redis::open(url.as_str(), config.timeout).await?)),
+            None => Ok(Self::Memory),
+        }
     }
 
     /// Whether the store answers.
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
             Self::Memory => Ok(()),
-            Self::Redis(connection) => Ok(redis::cmd("PING").query_async(&mut connection.clone()).await?),
+            Self::Redis(redis) => redis.ping().await,
         }
     }
 }
 
-impl fmt::Debug for Hot {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Memory => "Hot(memory)",
-            Self::Redis(_) => "Hot(redis)",
+impl Redis {
+    /// Opens a connection and makes sure that it answers.
+    pub async fn open(url: &str, timeout: Duration) -> Result<Self, Error> {
+        let info = url.into_connection_info()?;
+        let protocol = info.redis_settings().clone().set_protocol(redis::ProtocolVersion::RESP3);
+        let client = redis::Client::open(info.set_redis_settings(protocol))?;
+        let settings = ConnectionManagerConfig::new()
+            .set_connection_timeout(Some(timeout))
+            .set_response_timeout(Some(timeout))
+            // The caller decides what is tried again; the next command connects anew.
+            .set_number_of_retries(0);
+        within(timeout, async {
+            let connection = ConnectionManager::new_with_config(client.clone(), settings).await?;
+            let redis = Self { connection, client: Arc::new(client), timeout };
+            redis.ping().await?;
+            Ok(redis)
         })
+        .await
+    }
+
+    /// Whether it answers.
+    pub async fn ping(&self) -> Result<(), Error> {
+        Ok(redis::cmd("PING").query_async(&mut self.connection.clone()).await?)
+    }
+
+    /// What is published on these channels from now on. The stream ends when its connection, which is its own, is lost;
+    /// `quiet` is how long nothing may arrive before the connection is asked whether it still lives.
+    pub async fn subscribe(
+        &self,
+        channels: &[String],
+        quiet: Duration,
+    ) -> Result<impl Stream<Item = Msg> + Send + use<>, Error> {
+        let timeout = self.timeout;
+        let (sink, messages) = within(timeout, async {
+            let (mut sink, messages) = self.client.get_async_pubsub().await?.split();
+            sink.subscribe(channels).await?;
+            Ok((sink, messages))
+        })
+        .await?;
+        Ok(futures::stream::unfold((sink, messages), move |(mut sink, mut messages)| async move {
+            loop {
+                match tokio::time::timeout(quiet, messages.next()).await {
+                    Ok(message) => return Some((message?, (sink, messages))),
+                    // A connection that is half open never ends by itself.
+                    Err(_) => match tokio::time::timeout(timeout, sink.ping::<redis::Value>()).await {
+                        Ok(Ok(_)) => {}
+                        _ => return None,
+                    },
+                }
+            }
+        }))
+    }
+}
+
+async fn within<T>(timeout: Duration, opening: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let opened = tokio::time::timeout(timeout, opening).await;
+    opened.unwrap_or_else(|_| Err(Error::Unreachable((ErrorKind::Io, "no answer in time").into())))
+}
+
+impl fmt::Debug for Redis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Redis").finish_non_exhaustive()
     }
 }

@@ -22,9 +22,10 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
 }
 
 async fn look(config: &Config, clock: &Clock) -> Result<Vec<Finding>, Error> {
-    let Hot::Redis(mut connection) = Hot::open(config).await? else {
+    let Hot::Redis(redis) = Hot::open(config).await? else {
         return Ok(vec![Finding::good("in process; serves this process only")]);
     };
+    let mut connection = redis.connection;
     let text: String = redis::cmd("INFO").query_async(&mut connection).await?;
     let info: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
     let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;

@@ -5,7 +5,7 @@ use base::error::Coded;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 /// What can go wrong, by what can be done about it.
-#[derive(Debug, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum Error {
     /// The store is away, or still loading its data. Try again later.
     #[error("Redis cannot be reached")]

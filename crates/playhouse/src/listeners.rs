@@ -36,7 +36,7 @@ impl Listener {
         match self {
             Self::Gateway => ("Gateway", "players and web pages"),
             Self::Internal => ("Service API", "purchases, game servers"),
-            Self::OpenMatch => ("Open Match", "matchmaking clients, gRPC"),
+            Self::OpenMatch => ("Open Match", "matchmaking: gRPC, Connect, REST"),
             Self::Admin => ("Admin", "health, readiness, metrics"),
         }
     }
@@ -54,6 +54,7 @@ impl Listener {
         match role {
             Role::Gateway => &[Self::Gateway, Self::Internal],
             Role::MatchmakingFrontend => &[Self::OpenMatch],
+            Role::MatchmakingEngine => &[],
         }
     }
 }

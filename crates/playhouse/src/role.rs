@@ -9,15 +9,20 @@ pub enum Role {
     Gateway,
     /// Open Match clients.
     MatchmakingFrontend,
+    /// Makes matches.
+    MatchmakingEngine,
 }
 
 impl Role {
-    pub const ALL: [Self; 2] = [Self::Gateway, Self::MatchmakingFrontend];
+    pub const ALL: [Self; 3] = [Self::Gateway, Self::MatchmakingFrontend, Self::MatchmakingEngine];
 }
 
 impl Choice for Role {
-    const WORDS: &'static [(&'static str, Self)] =
-        &[("gateway", Self::Gateway), ("matchmaking-frontend", Self::MatchmakingFrontend)];
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("gateway", Self::Gateway),
+        ("matchmaking-frontend", Self::MatchmakingFrontend),
+        ("matchmaking-engine", Self::MatchmakingEngine),
+    ];
 }
 
 /// A set of roles, in their order and each once. Never empty.
@@ -30,6 +35,10 @@ impl Roles {
 
     pub fn iter(&self) -> impl Iterator<Item = Role> {
         self.0.iter().copied()
+    }
+
+    pub fn contains(&self, role: Role) -> bool {
+        self.0.contains(&role)
     }
 
     pub fn is_all(&self) -> bool {
@@ -74,7 +83,7 @@ mod tests {
     fn roles_are_a_set_with_an_order() {
         let parse = |text: &str| Roles::parse(&Value::Word(text.to_owned()));
         assert!(Role::ALL.is_sorted());
-        assert!(parse("matchmaking-frontend, gateway").unwrap().is_all());
+        assert!(parse("matchmaking-engine, matchmaking-frontend, gateway").unwrap().is_all());
         assert_eq!(parse("gateway,gateway").unwrap().words(), "gateway");
         assert_eq!(parse("all").unwrap().show(), "[\"all\"]");
         assert!(parse("").is_err() && parse("gatewey").is_err());

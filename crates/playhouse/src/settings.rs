@@ -19,6 +19,7 @@ pub struct Settings {
     pub db: db::Config,
     pub hot: hot::Config,
     pub bus: bus::Config,
+    pub matchmaking: matchmaking::Config,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
     pub telemetry: runtime::telemetry::Config,
@@ -42,6 +43,7 @@ impl Section for Settings {
             db: reader.section("db"),
             hot: reader.section("hot"),
             bus: reader.section("bus"),
+            matchmaking: reader.section("matchmaking"),
             lifecycle: reader.section("lifecycle"),
             check_interval: reader
                 .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
@@ -84,6 +86,7 @@ impl Section for Listen {
             limits: Limits {
                 header_timeout: reader
                     .get_within("header_timeout", Duration::from_millis(100)..=Duration::from_secs(300)),
+                max_streams: reader.get_within("max_streams", 1..=1_000_000),
             },
         };
         let all = [
@@ -109,7 +112,7 @@ mod tests {
     use std::collections::BTreeSet;
     use std::path::Path;
 
-    use config::{Layers, Loaded, Problems, env_name, reference_keys};
+    use config::{Layers, Loaded, Problems, env_name, every_key, reference_keys};
 
     use super::*;
 
@@ -119,24 +122,20 @@ mod tests {
 
     #[test]
     fn every_key_is_in_the_reference_and_every_key_of_the_reference_is_read() {
-        let read: BTreeSet<String> = load("").unwrap().effective.keys().map(ToOwned::to_owned).collect();
-        let documented: BTreeSet<String> =
-            reference_keys(REFERENCE).into_iter().map(|(key, _)| key).collect();
+        // With every key given, so that those of tables that users name are read as well.
+        let Loaded { effective, .. } = load(&every_key(REFERENCE)).unwrap();
+        let read: BTreeSet<&str> = effective.reference_keys().collect();
+        let keys = reference_keys(REFERENCE);
+        let documented: BTreeSet<&str> = keys.iter().map(|(key, _)| key.as_str()).collect();
         assert_eq!(read, documented);
-        let variables: BTreeSet<String> = read.iter().map(|key| env_name(key)).collect();
+        let variables: BTreeSet<String> = effective.keys().map(env_name).collect();
         assert_eq!(variables.len(), read.len(), "two keys have the same environment variable");
     }
 
     #[test]
-    fn the_optional_keys_of_the_reference_are_sound_too() {
-        let uncommented: String = REFERENCE
-            .lines()
-            .map(|line| {
-                let bare = line.strip_prefix("# ").filter(|rest| reference_keys(rest).len() == 1);
-                format!("{}\n", bare.unwrap_or(line))
-            })
-            .collect();
-        load(&uncommented).unwrap();
+    fn the_reference_is_a_configuration() {
+        load("").unwrap();
+        load(REFERENCE).unwrap();
     }
 
     #[test]
@@ -167,6 +166,22 @@ mod tests {
         ] {
             let loaded = load(&file(roles, db, hot, bus));
             assert_eq!(loaded.is_ok(), sound, "{roles} {db} {hot} {bus}: {loaded:?}");
+        }
+    }
+
+    #[test]
+    fn names_that_nats_would_refuse_are_refused_before_anything_starts() {
+        assert!(load("[bus]\nstream = \"EU-events_2\"\nsubjects = \"eu.playhouse\"\n").is_ok());
+        for wrong in [
+            "stream = \"\"",
+            "stream = \"a.b\"",
+            "stream = \"a b\"",
+            "subjects = \"\"",
+            "subjects = \"a.>\"",
+            "subjects = \"a..b\"",
+            "max_age = \"1s\"",
+        ] {
+            assert_eq!(load(&format!("[bus]\n{wrong}\n")).unwrap_err().0.len(), 1, "{wrong}");
         }
     }
 

@@ -1,5 +1,8 @@
 //! The wiring: from settings to a running process.
 
+mod matchmaker;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::error::Coded;
@@ -14,6 +17,7 @@ use runtime::lifecycle::{Drain, LoopError, Part, Stage};
 use runtime::telemetry::MetricsPush;
 use tokio::time::{Instant, timeout_at};
 
+use self::matchmaker::Matchmaker;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
 use crate::{Settings, VERSION};
 
@@ -49,12 +53,9 @@ impl Start {
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
         let Self { id, clock, settings, sockets } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
-        process.serve(
-            Stage::Admin,
-            Listener::Admin.name(),
-            sockets.admin,
-            admin(readiness.clone(), metrics.clone()),
-        );
+        let operator = Arc::default();
+        let admin = admin(readiness.clone(), metrics.clone()).merge(matchmaking::operator_routes(&operator));
+        process.serve(Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
         let deadline = Instant::now() + settings.lifecycle.start_timeout;
         let reach = Reach { deadline, timeout: settings.lifecycle.start_timeout };
@@ -74,6 +75,11 @@ impl Start {
             let bus = bus.clone();
             async move { bus.close().await }
         });
+
+        let stores = (&hot, &bus);
+        let matchmaker =
+            Matchmaker::open(id, &clock, &settings, stores, &metrics, &reach, &readiness).await?;
+        let _ = operator.set(matchmaker.operator.clone());
 
         metrics.register(|registry| db.register_metrics(registry));
         let every = settings.check_interval;
@@ -97,8 +103,13 @@ impl Start {
             });
         }
 
+        matchmaker.start(process);
         for (listener, socket) in sockets.roles {
-            process.serve(Stage::Listeners, listener.name(), socket, common_routes());
+            let routes = match listener {
+                Listener::OpenMatch => common_routes().merge(matchmaker.routes()),
+                _ => common_routes(),
+            };
+            process.serve(Stage::Listeners, listener.name(), socket, routes);
         }
         tracing::info!(process = %id, version = VERSION, roles = settings.roles.words(), "started");
         Ok(())

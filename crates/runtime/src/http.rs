@@ -29,8 +29,8 @@ use crate::telemetry::TraceContext;
 
 pub use admin::admin;
 pub use problem::Problem;
-pub use serve::Limits;
 pub(crate) use serve::serve;
+pub use serve::{Connection, Held, Limits};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 

@@ -23,7 +23,8 @@ pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
     let temporary =
         args.ephemeral.then(tempfile::tempdir).transpose().context("cannot make a temporary folder")?;
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
-    let settings = settings(layers(&args, data)?)?.config;
+    let mut settings = settings(layers(&args, data)?)?.config;
+    settings.matchmaking = settings.matchmaking.or_demo();
     let kept = (!args.ephemeral).then(|| data.display().to_string());
     let print = args.print.print_addresses;
     serve::run_process(settings, move |addresses| {

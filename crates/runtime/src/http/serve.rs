@@ -3,9 +3,13 @@
 //! Ours rather than axum's, which leaves connections behind when it is aborted and waits for slow clients for ever.
 
 use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use http::Request;
+use hyper::body::Incoming;
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -14,6 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+use tower::ServiceExt;
 
 use crate::lifecycle::Drain;
 
@@ -28,6 +33,43 @@ const MORE: Duration = Duration::from_millis(10);
 pub struct Limits {
     /// How long a client may take to send the head of a request, and how long a connection may rest between two.
     pub header_timeout: Duration,
+    /// How many requests one HTTP/2 connection may have open.
+    pub max_streams: u32,
+}
+
+/// The connection that a request came by; every request carries it as an extension.
+#[derive(Clone, Debug)]
+pub struct Connection {
+    drain: Drain,
+    held: Arc<AtomicUsize>,
+}
+
+impl Connection {
+    /// A connection of a listener that stops with `drain`.
+    pub fn new(drain: Drain) -> Self {
+        Self { drain, held: Arc::default() }
+    }
+
+    /// Tells when the listener stops, for answers that have no end of their own.
+    pub fn drain(&self) -> &Drain {
+        &self.drain
+    }
+
+    /// Counts an answer that stays open; none when the connection has `limit` of them already.
+    pub fn hold(&self, limit: usize) -> Option<Held> {
+        let held = Held(self.held.clone());
+        (held.0.fetch_add(1, Ordering::Relaxed) < limit).then_some(held)
+    }
+}
+
+/// An answer that stays open, until this is dropped.
+#[derive(Debug)]
+pub struct Held(Arc<AtomicUsize>);
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Serves until `drain` is requested, then accepts no more and finishes what is open. When this future is dropped, every
@@ -71,7 +113,16 @@ async fn connection(stream: TcpStream, router: Router, limits: Limits, drain: Dr
     }
     let mut builder = auto::Builder::new(tasks);
     builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
-    builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(limits.header_timeout));
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .keep_alive_interval(Some(limits.header_timeout))
+        .max_concurrent_streams(limits.max_streams);
+    let itself = Connection::new(drain.clone());
+    let router = router.map_request(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(itself.clone());
+        request
+    });
     let served =
         builder.serve_connection_with_upgrades(TokioIo::new(stream), TowerToHyperService::new(router));
     tokio::pin!(served);

@@ -21,7 +21,7 @@ const CONFIG: Config = Config {
     restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
 };
 
-const LIMITS: Limits = Limits { header_timeout: Duration::from_secs(30) };
+const LIMITS: Limits = Limits { header_timeout: Duration::from_secs(30), max_streams: 100 };
 
 type Started = Result<(), &'static str>;
 
@@ -336,7 +336,7 @@ async fn a_client_that_sends_half_a_head_or_rests_is_let_go() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let limits = Limits { header_timeout: Duration::from_millis(200) };
+    let limits = Limits { header_timeout: Duration::from_millis(200), ..LIMITS };
     let drain = Drain::new();
     let serving =
         tokio::spawn(crate::http::serve(listener, Router::new(), limits, drain.clone(), TaskTracker::new()));

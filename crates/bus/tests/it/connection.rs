@@ -1,26 +1,14 @@
-//! The event bus on a real NATS.
-
-#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+//! The connection to a real NATS.
 
 use std::time::Duration;
 
 use base::Clock;
 use base::error::Coded;
 use base::finding::Verdict;
-use bus::{Bus, BusUrl, Config, Error};
-use config::{Setting, Value};
+use bus::{Bus, Config, Error};
 use testkit::{Nats, Proxy, eventually, need};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn config(url: &str) -> Config {
-    Config {
-        url: BusUrl::parse(&Value::Text(url.to_owned())).unwrap(),
-        timeout: Duration::from_millis(500),
-        credentials: None,
-        monitor_url: None,
-    }
-}
+use super::{PATIENCE, config, of};
 
 async fn answers(bus: &Bus) -> Result<(), String> {
     bus.ping().await.map_err(|error| base::error::chain(&error))
@@ -72,18 +60,34 @@ async fn a_refusal_is_told_from_an_absence() {
 #[tokio::test]
 async fn the_doctor_finds_what_endangers_data() {
     let nats = need!(Nats::shared().await);
-    let blind = bus::examine(&config(&nats.url()), &Clock::system()).await;
+    let streams = nats.streams();
+    let config = of(&streams);
+    let blind = bus::examine(&config, &Clock::system()).await;
     assert!(blind[0].what.contains("with JetStream"), "{blind:#?}");
     // An old server cannot be told to write first; of a new one a client cannot know.
-    assert_eq!(blind[1].verdict, Verdict::Warning, "{blind:#?}");
-    assert_eq!(blind.len(), 2);
+    assert!(blind[1].what.contains("does not exist yet"), "{blind:#?}");
+    assert_eq!(blind[2].verdict, Verdict::Warning, "{blind:#?}");
+    assert_eq!(blind.len(), 3);
+    let again = bus::examine(&config, &Clock::system()).await;
+    assert_eq!(again, blind, "looking changes nothing");
 
     if let Some(monitor) = nats.monitor_url() {
-        let seeing = Config { monitor_url: Some(monitor.parse().unwrap()), ..config(&nats.url()) };
+        let seeing = Config { monitor_url: Some(monitor.parse().unwrap()), ..config.clone() };
         let findings = bus::examine(&seeing, &Clock::system()).await;
-        assert!(findings[1].what.starts_with("acknowledges events"), "{findings:#?}");
-        assert!(findings[2].what.starts_with("clock differs"), "{findings:#?}");
+        assert!(findings[2].what.starts_with("acknowledges events"), "{findings:#?}");
+        assert!(findings[3].what.starts_with("clock differs"), "{findings:#?}");
     }
-    let absent = bus::examine(&config("nats://127.0.0.1:1"), &Clock::system()).await;
+    Bus::open(&config).await.unwrap();
+    let opened = bus::examine(&config, &Clock::system()).await;
+    assert!(opened[1].what.ends_with("has 0 events"), "{opened:#?}");
+    let other_age = Config { max_age: Duration::from_secs(86_400), ..config.clone() };
+    let differs = bus::examine(&other_age, &Clock::system()).await;
+    assert_eq!(differs[2].verdict, Verdict::Warning, "{differs:#?}");
+    assert!(differs[2].what.contains("max_age is 604800s, not 86400s"), "{differs:#?}");
+    let other_subjects = Config { subjects: streams.subject("other"), ..config };
+    let unusable = bus::examine(&other_subjects, &Clock::system()).await;
+    assert_eq!(unusable[1].verdict, Verdict::Failure, "{unusable:#?}");
+
+    let absent = bus::examine(&super::config("nats://127.0.0.1:1"), &Clock::system()).await;
     assert_eq!(absent[0].verdict, Verdict::Failure, "{absent:#?}");
 }

@@ -1,0 +1,138 @@
+//! The embedded bus: a log in this process.
+//!
+//! It keeps to the rules of the stream: what is published is kept for `bus.max_age`, an id is stored once within the
+//! duplicate window, and events that are too large are refused. It keeps at most `bus.memory_events`; the oldest go first. It
+//! ends with the process, so whatever must not be lost is kept in the database until it has been published and read.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use crate::{Config, Error, Event, EventId};
+
+/// The default of NATS, so that what works here works there.
+const MAX_SIZE: usize = 1 << 20;
+
+/// The embedded bus. Clones share one log.
+#[derive(Clone, Debug)]
+pub struct Memory(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    prefix: String,
+    max_events: usize,
+    max_age: Duration,
+    duplicate_window: Duration,
+    log: Mutex<Log>,
+    /// The position of the newest event.
+    last: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Log {
+    events: VecDeque<(Instant, Stored)>,
+    last: u64,
+    /// What was stored within the duplicate window: in order, and to be looked up.
+    recent: VecDeque<(Instant, EventId)>,
+    ids: HashSet<EventId>,
+}
+
+/// An event as a reader finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// Counts up from 1. A gap after the position that was asked for means that events were discarded unread.
+    pub position: u64,
+    /// With the prefix of all subjects.
+    pub subject: String,
+    /// A CloudEvent in JSON, as NATS would deliver it.
+    pub body: Bytes,
+}
+
+impl Memory {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self(Arc::new(Inner {
+            prefix: config.subjects.clone(),
+            max_events: config.memory_events.try_into().unwrap_or(usize::MAX),
+            max_age: config.max_age,
+            duplicate_window: crate::stream::duplicate_window(config.max_age),
+            log: Mutex::default(),
+            last: watch::Sender::new(0),
+        }))
+    }
+
+    pub(crate) fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
+        let inner = &*self.0;
+        let now = Instant::now();
+        let mut log = inner.lock();
+        log.forget(inner, now);
+        let results = events.iter().map(|event| log.store(inner, now, event)).collect();
+        let last = log.last;
+        drop(log);
+        inner.last.send_if_modified(|known| std::mem::replace(known, last.max(*known)) < last);
+        results
+    }
+
+    /// The events after a position, oldest first, at most `max` of them.
+    pub fn read_after(&self, position: u64, max: usize) -> Vec<Stored> {
+        let mut log = self.0.lock();
+        log.forget(&self.0, Instant::now());
+        let first = log.events.partition_point(|(_, event)| event.position <= position);
+        log.events.iter().skip(first).take(max).map(|(_, event)| event.clone()).collect()
+    }
+
+    /// The position of the newest event; 0 before the first.
+    pub fn last_position(&self) -> u64 {
+        *self.0.last.borrow()
+    }
+
+    /// Waits until there is an event after the position.
+    pub async fn changed(&self, position: u64) {
+        // It fails only when the sender is gone, which we hold.
+        let _ = self.0.last.subscribe().wait_for(|last| *last > position).await;
+    }
+}
+
+impl Inner {
+    /// A panic while it was held left nothing half done that matters: each event is stored as a whole.
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Log {
+    fn store(&mut self, inner: &Inner, now: Instant, event: &Event) -> Result<(), Error> {
+        let subject = event.full_subject(&inner.prefix)?;
+        let body = event.encode()?;
+        if body.len() > MAX_SIZE {
+            return Err(Error::TooLarge(format!("{} bytes, and the bus takes {MAX_SIZE}", body.len())));
+        }
+        if !self.ids.insert(event.id) {
+            return Ok(());
+        }
+        self.recent.push_back((now, event.id));
+        self.last += 1;
+        self.events.push_back((now, Stored { position: self.last, subject, body }));
+        if self.events.len() > inner.max_events {
+            self.events.pop_front();
+        }
+        Ok(())
+    }
+
+    /// Lets go of what is too old.
+    fn forget(&mut self, inner: &Inner, now: Instant) {
+        while self.events.front().is_some_and(|(stored, _)| now.duration_since(*stored) >= inner.max_age) {
+            self.events.pop_front();
+        }
+        while let Some((stored, id)) = self.recent.front().copied() {
+            if now.duration_since(stored) < inner.duplicate_window {
+                break;
+            }
+            self.ids.remove(&id);
+            self.recent.pop_front();
+        }
+    }
+}

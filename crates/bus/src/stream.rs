@@ -1,0 +1,160 @@
+//! The stream that keeps our events.
+
+use std::time::Duration;
+
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{CreateStreamErrorKind, GetStreamErrorKind};
+use async_nats::jetstream::stream::{self, RetentionPolicy, StorageType};
+
+use crate::{Config, Error, Nats};
+
+/// How long the bus remembers the id of an event that it has stored: what is tried again is tried again within this time.
+pub const DUPLICATE_WINDOW: Duration = Duration::from_secs(600);
+
+/// A stream cannot remember ids for longer than it keeps events.
+pub(crate) fn duplicate_window(max_age: Duration) -> Duration {
+    DUPLICATE_WINDOW.min(max_age)
+}
+
+/// What the stream should be.
+#[derive(Clone, Debug)]
+pub(crate) struct Stream {
+    pub(crate) name: String,
+    /// What all subjects begin with.
+    pub(crate) prefix: String,
+    max_age: Duration,
+    replicas: u32,
+}
+
+impl Stream {
+    pub(crate) fn new(config: &Config) -> Self {
+        Self {
+            name: config.stream.clone(),
+            prefix: config.subjects.clone(),
+            max_age: config.max_age,
+            replicas: config.replicas,
+        }
+    }
+
+    fn subjects(&self) -> String {
+        format!("{}.>", self.prefix)
+    }
+
+    fn config(&self) -> stream::Config {
+        stream::Config {
+            name: self.name.clone(),
+            description: Some("Events of Playhouse".to_owned()),
+            subjects: vec![self.subjects()],
+            retention: RetentionPolicy::Limits,
+            storage: StorageType::File,
+            max_age: self.max_age,
+            duplicate_window: duplicate_window(self.max_age),
+            num_replicas: self.replicas.try_into().unwrap_or(usize::MAX),
+            ..stream::Config::default()
+        }
+    }
+
+    /// An error about this stream that an operator has to settle.
+    pub(crate) fn unusable(&self, reason: impl Into<String>) -> Error {
+        Error::Stream { name: self.name.clone(), reason: reason.into() }
+    }
+
+    /// What keeps us from using a stream of our name.
+    pub(crate) fn check(&self, found: &stream::Config) -> Result<(), Error> {
+        const REMEDY: &str = "set bus.stream to another name, or remove that stream if nobody needs it";
+        let ours = self.subjects();
+        if found.subjects != [ours.as_str()] {
+            let theirs = found.subjects.join(", ");
+            let reason = format!("it is for the subjects {theirs}, and ours are {ours}; {REMEDY}");
+            return Err(self.unusable(reason));
+        }
+        if found.retention != RetentionPolicy::Limits {
+            return Err(self.unusable(format!("it forgets events once they are read; {REMEDY}")));
+        }
+        if found.no_ack {
+            return Err(self.unusable(format!("it acknowledges nothing (no_ack); {REMEDY}")));
+        }
+        Ok(())
+    }
+
+    /// In what a stream that we can use differs from our settings, in words.
+    pub(crate) fn differences(&self, found: &stream::Config) -> Vec<String> {
+        let ours = self.config();
+        let mut differences = Vec::new();
+        if found.storage != ours.storage {
+            differences.push("it is kept in memory, so a restart of NATS loses its events".to_owned());
+        }
+        let mut compare = |what: &str, found: String, ours: String| {
+            if found != ours {
+                differences.push(format!("{what} is {found}, not {ours}"));
+            }
+        };
+        compare("max_age", format!("{:?}", found.max_age), format!("{:?}", ours.max_age));
+        compare(
+            "the duplicate window",
+            format!("{:?}", found.duplicate_window),
+            format!("{:?}", ours.duplicate_window),
+        );
+        compare("replicas", found.num_replicas.to_string(), ours.num_replicas.to_string());
+        differences
+    }
+}
+
+impl Nats {
+    /// The stream of our name as it is; `None` if there is none.
+    pub(crate) async fn find_stream(&self) -> Result<Option<stream::Info>, Error> {
+        // A request that is made while the connection is away waits to be sent, and only then for its answer.
+        let found = tokio::time::timeout(self.timeout, self.jetstream.get_stream(&self.stream.name)).await;
+        match found.map_err(Error::unreachable)? {
+            Ok(found) => Ok(Some(found.cached_info().clone())),
+            Err(error) => match error.kind() {
+                GetStreamErrorKind::JetStream(refusal)
+                    if refusal.error_code() == ErrorCode::STREAM_NOT_FOUND =>
+                {
+                    Ok(None)
+                }
+                GetStreamErrorKind::JetStream(refusal) if refusal.code() != 503 => {
+                    Err(self.stream.unusable(refusal.to_string()))
+                }
+                _ => Err(Error::unreachable(error)),
+            },
+        }
+    }
+
+    /// Sees to it that the stream is there. Where an operator has given it other limits, they stay.
+    pub(crate) async fn ensure_stream(&self) -> Result<(), Error> {
+        if let Some(found) = self.find_stream().await? {
+            self.stream.check(&found.config)?;
+            for difference in self.stream.differences(&found.config) {
+                tracing::warn!(stream = self.stream.name, difference, "the stream has limits of its own");
+            }
+            return Ok(());
+        }
+        let config = self.stream.config();
+        let created = tokio::time::timeout(self.timeout, self.jetstream.create_stream(config)).await;
+        let error = match created.map_err(Error::unreachable)? {
+            Ok(_) => {
+                tracing::info!(
+                    stream = self.stream.name,
+                    subjects = self.stream.subjects(),
+                    "stream created"
+                );
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        match error.kind() {
+            CreateStreamErrorKind::JetStream(refusal) if refusal.code() != 503 => match refusal.error_code() {
+                // Somebody was faster. What they made is looked at by the next attempt.
+                ErrorCode::STREAM_NAME_EXIST => Err(Error::unreachable(error)),
+                ErrorCode::STREAM_SUBJECT_OVERLAP => Err(self.stream.unusable(format!(
+                    "another stream takes the subjects {} already; set bus.subjects to another word, or bus.stream to the \
+                     name of that stream",
+                    self.stream.subjects()
+                ))),
+                _ => Err(self.stream.unusable(refusal.to_string())),
+            },
+            _ => Err(Error::unreachable(error)),
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The event bus: what both forms of it promise, and what NATS does when it fails.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+mod connection;
+mod outages;
+mod promises;
+mod stream;
+
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, pull};
+use base::Timestamp;
+use bus::{Bus, BusUrl, Config, Error, Event, EventId, Json, Memory};
+use bytes::Bytes;
+use config::{Setting, Value};
+use futures::StreamExt;
+use serde_json::json;
+use testkit::Streams;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Settings as the reference has them, with a short timeout.
+fn config(url: &str) -> Config {
+    Config {
+        url: BusUrl::parse(&Value::Text(url.to_owned())).unwrap(),
+        timeout: Duration::from_millis(500),
+        stream: "PLAYHOUSE".to_owned(),
+        subjects: "playhouse".to_owned(),
+        max_age: Duration::from_secs(7 * 86_400),
+        replicas: 1,
+        max_in_flight: 1000,
+        memory_events: 100_000,
+        credentials: None,
+        monitor_url: None,
+    }
+}
+
+/// Settings for a room of one's own on a shared server.
+fn of(streams: &Streams) -> Config {
+    Config {
+        stream: streams.stream("events"),
+        subjects: streams.prefix().to_owned(),
+        ..config(streams.url())
+    }
+}
+
+/// Event number `n` of a test.
+fn event(n: usize) -> Event {
+    Event {
+        id: EventId::generate(),
+        subject: format!("test.{}", n % 3),
+        kind: "playhouse.test.happened.v1".to_owned(),
+        source: "/playhouse/test".to_owned(),
+        time: Timestamp::from_millis(1_772_366_400_000),
+        key: None,
+        traceparent: None,
+        data: Json::of(&json!({ "n": n })).unwrap(),
+    }
+}
+
+fn events(count: usize) -> Vec<Event> {
+    (0..count).map(event).collect()
+}
+
+/// Publishes what has not been acknowledged, again and again. Returns how often an event had to be tried again.
+async fn publish_all(bus: &Bus, events: Vec<Event>) -> usize {
+    let left = tokio::sync::Mutex::new(events);
+    let failed = std::sync::atomic::AtomicUsize::new(0);
+    testkit::eventually("everything is acknowledged", PATIENCE, async || {
+        let mut left = left.lock().await;
+        let results = bus.publish(&left).await;
+        let mut results = results.into_iter();
+        left.retain(|_| results.next().unwrap().is_err());
+        failed.fetch_add(left.len(), std::sync::atomic::Ordering::Relaxed);
+        if left.is_empty() { Ok(()) } else { Err(format!("{} are left", left.len())) }
+    })
+    .await;
+    failed.into_inner()
+}
+
+fn all_ok(results: Vec<Result<(), Error>>) {
+    let failed: Vec<Error> = results.into_iter().filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{} failed, the first with {:?}", failed.len(), failed.first());
+}
+
+/// What is stored, oldest first: subject and body.
+async fn stored(bus: &Bus, config: &Config) -> Vec<(String, Bytes)> {
+    match bus {
+        Bus::Memory(memory) => {
+            memory.read_after(0, usize::MAX).into_iter().map(|event| (event.subject, event.body)).collect()
+        }
+        Bus::Nats(_) => stored_in_nats(config).await,
+    }
+}
+
+async fn stored_in_nats(config: &Config) -> Vec<(String, Bytes)> {
+    let client = async_nats::connect(config.url.server().unwrap().as_str()).await.unwrap();
+    let stream = async_nats::jetstream::new(client).get_stream(&config.stream).await.unwrap();
+    let count = stream.cached_info().state.messages.try_into().unwrap();
+    let reader = pull::Config { ack_policy: AckPolicy::None, ..pull::Config::default() };
+    let messages = stream.create_consumer(reader).await.unwrap().messages().await.unwrap();
+    let read = messages.take(count).map(|message| {
+        let message = message.unwrap();
+        (message.subject.to_string(), message.payload.clone())
+    });
+    read.collect().await
+}
+
+/// The numbers of the events, in the order in which they are stored.
+async fn numbers(bus: &Bus, config: &Config) -> Vec<usize> {
+    let parse = |(_, body): &(String, Bytes)| {
+        let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+        body["data"]["n"].as_u64().unwrap().try_into().unwrap()
+    };
+    stored(bus, config).await.iter().map(parse).collect()
+}
+
+fn memory(bus: &Bus) -> &Memory {
+    match bus {
+        Bus::Memory(memory) => memory,
+        Bus::Nats(_) => panic!("not embedded"),
+    }
+}

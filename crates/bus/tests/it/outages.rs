@@ -1,0 +1,105 @@
+//! Publishing while NATS fails.
+
+use std::time::Instant;
+
+use base::error::Coded;
+use testkit::{Nats, Proxy, eventually, need};
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_lost_or_stored_twice_when_the_server_is_killed_while_publishing() {
+    const BATCHES: usize = 30;
+    // Large enough for the server to be killed in the middle of one.
+    const BATCH: usize = 1_000;
+    let mut nats = need!(Nats::private().await);
+    let config = config(&nats.url());
+    let bus = Bus::open(&config).await.unwrap();
+    let (published, mut progress) = tokio::sync::watch::channel(0);
+    let publisher = tokio::spawn({
+        let bus = bus.clone();
+        async move {
+            let mut failed = 0;
+            for batch in 0..BATCHES {
+                failed += publish_all(&bus, (0..BATCH).map(|n| event(batch * BATCH + n)).collect()).await;
+                published.send_replace(batch);
+            }
+            failed
+        }
+    });
+    for kill_at in [3, 12] {
+        progress.wait_for(|batch| *batch >= kill_at).await.unwrap();
+        nats.kill().await.unwrap();
+        nats.start_again().await.unwrap();
+    }
+    assert!(publisher.await.unwrap() > 0, "nothing was published while the server was away");
+    let mut found = numbers(&bus, &config).await;
+    found.sort_unstable();
+    assert_eq!(found, (0..BATCHES * BATCH).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_is_away_is_told_for_each_event() {
+    let mut nats = need!(Nats::private().await);
+    let config = config(&nats.url());
+    let bus = Bus::open(&config).await.unwrap();
+    nats.kill().await.unwrap();
+    eventually("the loss is noticed", PATIENCE, async || bus.ping().await.err()).await;
+    let results = bus.publish(&events(10)).await;
+    assert_eq!(results.len(), 10);
+    assert!(results.iter().all(|result| matches!(result, Err(Error::Unreachable(_)))), "{results:?}");
+    nats.start_again().await.unwrap();
+    publish_all(&bus, events(10)).await;
+    // Those that failed while the connection was known to be lost were never sent.
+    assert_eq!(numbers(&bus, &config).await, (0..10).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_network_fails_a_whole_batch_within_one_timeout() {
+    let nats = need!(Nats::private().await);
+    let proxy = Proxy::to(nats.addr()).await;
+    // Fewer places than events: each round of acknowledgements must not have a timeout of its own.
+    let config = Config { max_in_flight: 10, ..config(&proxy.url(&nats.url())) };
+    let bus = Bus::open(&config).await.unwrap();
+    all_ok(bus.publish(&events(1)).await);
+    proxy.half_open().await;
+    let batch: Vec<Event> = (1..101).map(event).collect();
+    let started = Instant::now();
+    let results = bus.publish(&batch).await;
+    assert!(started.elapsed() < config.timeout + Duration::from_millis(500), "{:?}", started.elapsed());
+    assert!(results.iter().all(|result| result.as_ref().is_err_and(Coded::is_passing)), "{results:?}");
+    proxy.pass().await;
+    publish_all(&bus, batch).await;
+    let mut found = numbers(&bus, &config).await;
+    found.sort_unstable();
+    assert_eq!(found, (0..101).collect::<Vec<_>>());
+}
+
+/// The events arrive, their acknowledgements come too late: the case in which trying again would store them twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_stored_but_not_acknowledged_in_time_is_not_stored_again() {
+    let nats = need!(Nats::private().await);
+    let proxy = Proxy::to(nats.addr()).await;
+    let config = config(&proxy.url(&nats.url()));
+    let bus = Bus::open(&config).await.unwrap();
+    // There in less than the timeout, there and back in more.
+    proxy.delay(config.timeout * 4 / 5).await;
+    let batch = events(20);
+    let results = bus.publish(&batch).await;
+    assert!(results.iter().all(|result| matches!(result, Err(Error::Unreachable(_)))), "{results:?}");
+    proxy.pass().await;
+    eventually("the late events are stored", PATIENCE, async || numbers(&bus, &config).await.len() == 20)
+        .await;
+    publish_all(&bus, batch).await;
+    assert_eq!(numbers(&bus, &config).await, (0..20).collect::<Vec<_>>());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn more_events_than_places_are_all_published() {
+    let nats = need!(Nats::shared().await);
+    let streams = nats.streams();
+    let config = Config { max_in_flight: 1, timeout: PATIENCE, ..of(&streams) };
+    let bus = Bus::open(&config).await.unwrap();
+    all_ok(bus.publish(&events(50)).await);
+    assert_eq!(numbers(&bus, &config).await, (0..50).collect::<Vec<_>>());
+}

@@ -1,0 +1,158 @@
+//! What the bus promises, in process and on NATS alike.
+
+use base::error::Coded;
+use testkit::{Nats, need};
+
+use super::*;
+
+/// Runs a behaviour on both.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod in_process {
+            use super::*;
+            $(#[tokio::test]
+            async fn $name() {
+                let config = config("memory:");
+                super::$name(&Bus::open(&config).await.unwrap(), &config).await;
+            })*
+        }
+
+        mod on_nats {
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let nats = need!(Nats::shared().await);
+                let streams = nats.streams();
+                // Generous: these are not about time, and the machine may be busy.
+                let config = Config { timeout: PATIENCE, ..of(&streams) };
+                super::$name(&Bus::open(&config).await.unwrap(), &config).await;
+            })*
+        }
+    };
+}
+
+on_both!(
+    what_is_published_can_be_read_in_order,
+    the_same_id_is_stored_once,
+    a_large_batch_arrives_complete_and_in_order,
+    what_cannot_be_published_does_not_hinder_the_rest,
+    batches_published_at_once_are_all_stored,
+);
+
+async fn what_is_published_can_be_read_in_order(bus: &Bus, config: &Config) {
+    all_ok(bus.publish(&[]).await);
+    let traced = Event {
+        key: Some("duel".to_owned()),
+        traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01".to_owned()),
+        ..event(0)
+    };
+    all_ok(bus.publish(&[traced.clone(), event(1)]).await);
+    all_ok(bus.publish(&[event(2)]).await);
+    assert_eq!(numbers(bus, config).await, [0, 1, 2]);
+    let (subject, body) = &stored(bus, config).await[0];
+    assert_eq!(*subject, format!("{}.test.0", config.subjects));
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+    let expected = json!({
+        "specversion": "1.0",
+        "id": traced.id.to_string(),
+        "source": "/playhouse/test",
+        "type": "playhouse.test.happened.v1",
+        "time": "2026-03-01T12:00:00.000Z",
+        "partitionkey": "duel",
+        "traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+        "datacontenttype": "application/json",
+        "data": {"n": 0},
+    });
+    assert_eq!(body, expected);
+}
+
+async fn the_same_id_is_stored_once(bus: &Bus, config: &Config) {
+    let (first, second) = (event(1), event(2));
+    all_ok(bus.publish(&[first.clone(), first.clone()]).await);
+    all_ok(bus.publish(&[first, second]).await);
+    assert_eq!(numbers(bus, config).await, [1, 2]);
+}
+
+async fn a_large_batch_arrives_complete_and_in_order(bus: &Bus, config: &Config) {
+    all_ok(bus.publish(&events(5_000)).await);
+    assert_eq!(numbers(bus, config).await, (0..5_000).collect::<Vec<_>>());
+}
+
+async fn what_cannot_be_published_does_not_hinder_the_rest(bus: &Bus, config: &Config) {
+    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event(1) };
+    let astray = Event { subject: "test.*".to_owned(), ..event(2) };
+    let results = bus.publish(&[event(0), large, astray, event(3)]).await;
+    assert!(results[0].is_ok() && results[3].is_ok(), "{results:?}");
+    let (large, astray) = (results[1].clone().unwrap_err(), results[2].clone().unwrap_err());
+    assert!(matches!(large, Error::TooLarge(_)) && !large.is_passing(), "{large:?}");
+    assert!(matches!(astray, Error::Event(_)) && !astray.is_passing(), "{astray:?}");
+    assert_eq!(numbers(bus, config).await, [0, 3]);
+}
+
+async fn batches_published_at_once_are_all_stored(bus: &Bus, config: &Config) {
+    let batches: Vec<Vec<Event>> = (0..8).map(|_| events(500)).collect();
+    for results in futures::future::join_all(batches.iter().map(|batch| bus.publish(batch))).await {
+        all_ok(results);
+    }
+    let mut found = numbers(bus, config).await;
+    found.sort_unstable();
+    assert_eq!(found, (0..4_000).map(|n| n / 8).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn the_log_in_process_is_read_on_from_a_position() {
+    let bus = Bus::open(&config("memory:")).await.unwrap();
+    let memory = memory(&bus);
+    assert_eq!((memory.last_position(), memory.read_after(0, 10).len()), (0, 0));
+    all_ok(bus.publish(&events(5)).await);
+    let positions = |after, max| memory.read_after(after, max).iter().map(|e| e.position).collect::<Vec<_>>();
+    assert_eq!(positions(0, 2), [1, 2]);
+    assert_eq!(positions(2, 10), [3, 4, 5]);
+    assert_eq!(positions(5, 10), [0_u64; 0]);
+    assert_eq!(memory.last_position(), 5);
+}
+
+#[tokio::test]
+async fn a_reader_in_process_is_woken_by_what_is_new() {
+    let bus = Bus::open(&config("memory:")).await.unwrap();
+    all_ok(bus.publish(&events(1)).await);
+    // What is there already is not waited for.
+    memory(&bus).changed(0).await;
+    let reader = tokio::spawn({
+        let memory = memory(&bus).clone();
+        async move {
+            memory.changed(1).await;
+            memory.read_after(1, 10).len()
+        }
+    });
+    tokio::task::yield_now().await;
+    assert!(!reader.is_finished());
+    all_ok(bus.publish(&events(1)).await);
+    assert_eq!(tokio::time::timeout(PATIENCE, reader).await.unwrap().unwrap(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_in_process_is_bounded_by_number_and_age() {
+    let config = Config { memory_events: 3, max_age: Duration::from_secs(3600), ..config("memory:") };
+    let bus = Bus::open(&config).await.unwrap();
+    all_ok(bus.publish(&events(5)).await);
+    assert_eq!(numbers(&bus, &config).await, [2, 3, 4]);
+    tokio::time::advance(Duration::from_secs(3000)).await;
+    all_ok(bus.publish(&[event(5)]).await);
+    tokio::time::advance(Duration::from_secs(601)).await;
+    assert_eq!(numbers(&bus, &config).await, [5]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_is_remembered_for_the_duplicate_window_though_the_event_is_gone() {
+    let config = Config { memory_events: 1, ..config("memory:") };
+    let bus = Bus::open(&config).await.unwrap();
+    let first = event(0);
+    all_ok(bus.publish(&[first.clone(), event(1)]).await);
+    tokio::time::advance(bus::DUPLICATE_WINDOW - Duration::from_secs(1)).await;
+    all_ok(bus.publish(std::slice::from_ref(&first)).await);
+    assert_eq!(numbers(&bus, &config).await, [1]);
+    tokio::time::advance(Duration::from_secs(1)).await;
+    all_ok(bus.publish(&[first]).await);
+    assert_eq!(numbers(&bus, &config).await, [0]);
+}

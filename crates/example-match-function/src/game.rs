@@ -1,0 +1,106 @@
+//! All of it together.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Clock;
+use base::id::ProcessId;
+use hot::Hot;
+use matchmaking::engine::{EngineConfig, Profile, Tick};
+use matchmaking::model::{Filter, Pool, SearchFields, TicketId};
+use matchmaking::store::{Coordination, Redises, Rules};
+use matchmaking::{Engine, Error, Frontend, FrontendConfig, Metrics, Store};
+use prometheus_client::registry::Registry;
+
+use crate::{Fleet, LongestWaiting, SkillTeams};
+
+/// A game with duels and with matches of two against two.
+#[derive(Debug)]
+pub struct Game {
+    frontend: Frontend,
+    engine: Engine,
+}
+
+impl Game {
+    /// The two kinds of matches, which are also the tags by which players ask for them.
+    pub const DUEL: &'static str = "duel";
+    pub const TWO_VS_TWO: &'static str = "2v2";
+
+    /// The clock is a parameter, so that tests need not wait.
+    pub fn new(clock: &Clock, servers: u16) -> Self {
+        // 1. Where tickets are kept.
+        let metrics = Metrics::new(&mut Registry::default());
+        let store = Store::new(&Hot::Memory, Redises::default(), rules(), clock.clone(), metrics.clone());
+        // 2. What players use.
+        let frontend = Frontend::new(store.clone(), limits(), clock.clone(), metrics.clone());
+        // 3. Which matches there are.
+        let fleet = Arc::new(Fleet::new("games.example.com", servers));
+        let profile = |name: &str, players_per_team, window| Profile {
+            name: name.into(),
+            pools: vec![Arc::new(Pool {
+                name: name.to_owned(),
+                filters: vec![Filter::Tag(name.to_owned())],
+            })],
+            function: Arc::new(SkillTeams { teams: 2, players_per_team, window, window_per_second: 50.0 }),
+            assigner: fleet.clone(),
+        };
+        let profiles = vec![profile(Self::DUEL, 1, 100.0), profile(Self::TWO_VS_TWO, 2, 200.0)];
+        // 4. What makes them. A server runs it with `Engine::run` and `Engine::listen`; here somebody calls `Engine::tick`.
+        let id = ProcessId::generate();
+        let engine = Engine::new(id, store, profiles, pace(), clock.clone(), metrics);
+        Self { frontend, engine: engine.with_evaluator(Arc::new(LongestWaiting)) }
+    }
+
+    /// A player of this skill wants a match of one of these kinds.
+    pub async fn join(&self, skill: f64, kinds: &[&str]) -> Result<TicketId, Error> {
+        let fields = SearchFields {
+            doubles: [(SkillTeams::FIELD.to_owned(), skill)].into(),
+            tags: kinds.iter().map(|kind| (*kind).to_owned()).collect(),
+            ..SearchFields::default()
+        };
+        self.frontend.create_with(fields).await
+    }
+
+    /// Where a player is to go, once there is a match.
+    pub async fn server(&self, ticket: &TicketId) -> Result<Option<String>, Error> {
+        let ticket = self.frontend.get(ticket.as_str()).await?;
+        Ok(ticket.assignment.as_option().map(|assignment| assignment.connection.clone()))
+    }
+
+    /// Makes the matches that can be made now.
+    pub async fn tick(&self) -> Result<Tick, Error> {
+        self.engine.tick().await
+    }
+}
+
+fn rules() -> Rules {
+    Rules {
+        key_prefix: String::new(),
+        coordination: Coordination::Script,
+        pending_timeout: Duration::from_secs(60),
+        assigned_ttl: Duration::from_secs(60),
+        check_tickets: true,
+    }
+}
+
+fn limits() -> FrontendConfig {
+    FrontendConfig {
+        ticket_ttl: Duration::from_secs(600),
+        max_ticket_ttl: Duration::from_secs(3600),
+        max_ticket_size: 65_536,
+        max_fields: 100,
+        max_watchers: 5000,
+        watch_check: Duration::from_secs(5),
+    }
+}
+
+fn pace() -> EngineConfig {
+    EngineConfig {
+        tick: Duration::from_millis(100),
+        gather: Duration::from_millis(5),
+        fetch_limit: 10_000,
+        function_timeout: Duration::from_secs(5),
+        evaluator_timeout: Duration::from_secs(5),
+        assigner_timeout: Duration::from_secs(10),
+    }
+}

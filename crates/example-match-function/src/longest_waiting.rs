@@ -1,0 +1,27 @@
+//! The evaluator.
+
+use std::collections::HashSet;
+
+use futures::FutureExt;
+use matchmaking::engine::{Answer, Evaluator};
+use matchmaking::model::{Match, MatchId};
+
+/// Prefers the match of whoever has waited longest, however good another would be.
+#[derive(Clone, Copy, Debug)]
+pub struct LongestWaiting;
+
+impl Evaluator for LongestWaiting {
+    fn evaluate<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<MatchId>> {
+        let mut matches: Vec<&Match> = matches.iter().collect();
+        matches.sort_by_key(|made| made.tickets.iter().map(|ticket| ticket.created).min());
+        let mut taken = HashSet::new();
+        matches.retain(|made| {
+            let free = made.tickets.iter().all(|ticket| !taken.contains(&ticket.id));
+            if free {
+                taken.extend(made.tickets.iter().map(|ticket| &ticket.id));
+            }
+            free
+        });
+        std::future::ready(Ok(matches.into_iter().map(|made| made.id).collect())).boxed()
+    }
+}

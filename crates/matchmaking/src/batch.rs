@@ -1,0 +1,118 @@
+//! What arrives together is done together.
+
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use tokio::sync::oneshot;
+
+/// Does things in batches: while one batch is under way, the next one gathers. Nothing waits for company.
+pub(crate) struct Batcher<I, O>(Arc<Inner<I, O>>);
+
+struct Inner<I, O> {
+    max: usize,
+    work: Box<dyn Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync>,
+    state: Mutex<State<I, O>>,
+}
+
+struct State<I, O> {
+    waiting: Vec<(I, oneshot::Sender<O>)>,
+    under_way: bool,
+}
+
+impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
+    /// `work` returns one result for each item, in their order.
+    pub(crate) fn new<F>(max: usize, work: impl Fn(Vec<I>) -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Vec<O>> + Send + 'static,
+    {
+        let work = Box::new(move |items| work(items).boxed());
+        let state = Mutex::new(State { waiting: Vec::new(), under_way: false });
+        Self(Arc::new(Inner { max, work, state }))
+    }
+
+    /// Does one thing, in whichever batch comes next. It is done even if the caller goes away.
+    pub(crate) async fn run(&self, item: I) -> O {
+        let (sender, receiver) = oneshot::channel();
+        let first = {
+            let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.waiting.push((item, sender));
+            !std::mem::replace(&mut state.under_way, true)
+        };
+        if first {
+            tokio::spawn(self.clone().work_off());
+        }
+        #[expect(clippy::expect_used, reason = "work_off answers everybody, and panics are not ours to hide")]
+        receiver.await.expect("a batch answers each of its items")
+    }
+
+    /// Ends when nothing waits any more.
+    async fn work_off(self) {
+        loop {
+            let batch: Vec<_> = {
+                let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
+                let size = state.waiting.len().min(self.0.max);
+                if size == 0 {
+                    state.under_way = false;
+                    return;
+                }
+                state.waiting.drain(..size).collect()
+            };
+            let (items, senders): (Vec<I>, Vec<_>) = batch.into_iter().unzip();
+            for (sender, result) in senders.into_iter().zip((self.0.work)(items).await) {
+                // Who has gone away does not want to know.
+                let _ = sender.send(result);
+            }
+        }
+    }
+}
+
+impl<I, O> Clone for Batcher<I, O> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<I, O> fmt::Debug for Batcher<I, O> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Batcher").field("max", &self.0.max).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn everybody_gets_the_answer_to_their_own_question() {
+        let batcher =
+            Batcher::new(7, async |items: Vec<u32>| items.into_iter().map(|item| item * 2).collect());
+        let asked = (0..1000).map(|item| {
+            let batcher = batcher.clone();
+            tokio::spawn(async move { (item, batcher.run(item).await) })
+        });
+        for answer in futures::future::join_all(asked).await {
+            let (item, answer) = answer.unwrap();
+            assert_eq!(answer, item * 2);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_arrives_while_a_batch_is_under_way_makes_the_next_one() {
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let seen = sizes.clone();
+        let batcher = Batcher::new(100, move |items: Vec<()>| {
+            seen.lock().unwrap().push(items.len());
+            async move {
+                tokio::task::yield_now().await;
+                items
+            }
+        });
+        let asked: Vec<_> = (0..51).map(|_| batcher.run(())).collect();
+        futures::future::join_all(asked).await;
+        let sizes = sizes.lock().unwrap();
+        assert_eq!(sizes.iter().sum::<usize>(), 51);
+        assert!(sizes.len() <= 3, "{sizes:?}");
+    }
+}

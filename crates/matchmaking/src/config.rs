@@ -1,0 +1,305 @@
+//! Settings of matchmaking.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::config::{ByteSize, Choice, Reader, Rejected, Secret, Section, Setting, Value};
+use base::Clock;
+use hot::HotUrl;
+use url::Url;
+
+use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, StaticList, Webhook, WebhookConfig};
+use crate::frontend::FrontendConfig;
+use crate::model::{Bounds, Filter, Pool};
+use crate::store::Rules;
+
+/// Settings of matchmaking.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub rules: Rules,
+    pub frontend: FrontendConfig,
+    pub engine: EngineConfig,
+    /// A Redis of their own for assignments.
+    pub assignments_url: Option<HotUrl>,
+    /// A Redis from which tickets are read first.
+    pub replica_url: Option<HotUrl>,
+    profiles: BTreeMap<String, ProfileConfig>,
+    assigners: BTreeMap<String, AssignerConfig>,
+}
+
+#[derive(Clone, Debug)]
+struct ProfileConfig {
+    players: u32,
+    assigner: String,
+    pools: BTreeMap<String, PoolConfig>,
+}
+
+#[derive(Clone, Debug)]
+struct PoolConfig {
+    filters: Vec<Filter>,
+}
+
+#[derive(Clone, Debug)]
+struct AssignerConfig {
+    kind: AssignerKind,
+    addresses: Vec<String>,
+    url: Option<Url>,
+    secret: Option<Secret>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AssignerKind {
+    Static,
+    Webhook,
+}
+
+impl Choice for AssignerKind {
+    const WORDS: &'static [(&'static str, Self)] = &[("static", Self::Static), ("webhook", Self::Webhook)];
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FunctionKind {
+    Fifo,
+}
+
+impl Choice for FunctionKind {
+    const WORDS: &'static [(&'static str, Self)] = &[("fifo", Self::Fifo)];
+}
+
+impl Section for Config {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
+        let number = |reader: &mut Reader<'_>, name, max| reader.get_within(name, 1..=max) as usize;
+        let config = Self {
+            rules: Rules {
+                key_prefix: reader.get("key_prefix"),
+                coordination: reader.get("coordination"),
+                pending_timeout: reader.get_within("pending_timeout", second..=day),
+                assigned_ttl: reader.get_within("assigned_ttl", second..=day),
+                check_tickets: reader.get("check_tickets"),
+            },
+            assignments_url: reader.optional("assignments_url"),
+            replica_url: reader.optional("replica_url"),
+            frontend: FrontendConfig {
+                ticket_ttl: reader.get_within("ticket_ttl", second..=day),
+                max_ticket_ttl: reader.get_within("max_ticket_ttl", second..=day),
+                max_ticket_size: reader.get::<ByteSize>("max_ticket_size").0.try_into().unwrap_or(usize::MAX),
+                max_fields: number(reader, "max_fields", 10_000),
+                max_watchers: number(reader, "max_watchers", 1_000_000),
+                watch_check: reader
+                    .get_within("watch_check", Duration::from_millis(100)..=Duration::from_secs(60)),
+            },
+            engine: EngineConfig {
+                tick: reader.get_within("tick", Duration::from_millis(1)..=Duration::from_secs(60)),
+                gather: reader.get_within("gather", Duration::ZERO..=second),
+                fetch_limit: number(reader, "fetch_limit", 100_000),
+                function_timeout: reader.get_within("function_timeout", Duration::from_millis(1)..=day),
+                evaluator_timeout: reader.get_within("evaluator_timeout", Duration::from_millis(1)..=day),
+                assigner_timeout: reader.get_within("assigner_timeout", Duration::from_millis(1)..=day),
+            },
+            profiles: reader.tables("profiles"),
+            assigners: reader.tables("assigners"),
+        };
+        config.check(reader);
+        config
+    }
+}
+
+impl Config {
+    fn check(&self, reader: &mut Reader<'_>) {
+        let frontend = &self.frontend;
+        reader.check(
+            &["ticket_ttl", "max_ticket_ttl"],
+            frontend.ticket_ttl <= frontend.max_ticket_ttl,
+            || "ticket_ttl must not be longer than max_ticket_ttl".to_owned(),
+        );
+        let engine = &self.engine;
+        let tick = engine.function_timeout + engine.evaluator_timeout + engine.assigner_timeout;
+        let keys = ["pending_timeout", "function_timeout", "evaluator_timeout", "assigner_timeout"];
+        reader.check(&keys, tick < self.rules.pending_timeout, || {
+            "pending_timeout must be longer than function_timeout, evaluator_timeout and assigner_timeout together, or a \
+             tick that takes its time loses its tickets to another engine"
+                .to_owned()
+        });
+        reader.check(&["gather", "tick"], engine.gather <= engine.tick, || {
+            "gather must not be longer than tick".to_owned()
+        });
+        for (name, url) in [("assignments_url", &self.assignments_url), ("replica_url", &self.replica_url)] {
+            reader.check(&[name], url.as_ref().is_none_or(|url| !url.is_embedded()), || {
+                "must be the URL of a Redis server; leave it out to use hot.url".to_owned()
+            });
+        }
+        for (name, profile) in &self.profiles {
+            let key = format!("profiles.{name}.assigner");
+            reader.check(&[&key], self.assigners.contains_key(&profile.assigner), || {
+                format!("there is no [matchmaking.assigners.{}]", profile.assigner)
+            });
+        }
+    }
+
+    /// With something to try, where nothing is configured: duels, played at an address that leads nowhere.
+    pub fn or_demo(mut self) -> Self {
+        if self.profiles.is_empty() {
+            let assigner = "demo".to_owned();
+            let profile = ProfileConfig { players: 2, assigner: assigner.clone(), pools: BTreeMap::new() };
+            self.profiles.insert("duel".to_owned(), profile);
+            let addresses = vec![format!("{}.demo.invalid:7777", StaticList::MATCH_ID)];
+            let demo = AssignerConfig { kind: AssignerKind::Static, addresses, url: None, secret: None };
+            self.assigners.insert(assigner, demo);
+        }
+        self
+    }
+
+    /// The profiles, ready to run.
+    pub fn profiles(&self, clock: &Clock) -> Result<Vec<Profile>, PluginError> {
+        let mut assigners: BTreeMap<&str, Arc<dyn Assigner>> = BTreeMap::new();
+        for (name, assigner) in &self.assigners {
+            assigners.insert(name, assigner.build(self.engine.assigner_timeout, clock)?);
+        }
+        let profile = |(name, profile): (&String, &ProfileConfig)| {
+            let assigner = assigners.get(profile.assigner.as_str()).cloned();
+            Ok(Profile {
+                name: name.as_str().into(),
+                pools: profile.pools(),
+                function: Arc::new(Fifo::new(profile.players as usize)),
+                assigner: assigner.ok_or_else(|| format!("there is no assigner {}", profile.assigner))?,
+            })
+        };
+        self.profiles.iter().map(profile).collect()
+    }
+}
+
+impl ProfileConfig {
+    /// Without any pool, everybody is in one.
+    fn pools(&self) -> Vec<Arc<Pool>> {
+        if self.pools.is_empty() {
+            return vec![Arc::new(Pool { name: "everybody".to_owned(), filters: Vec::new() })];
+        }
+        let pool =
+            |(name, pool): (&String, &PoolConfig)| Pool { name: name.clone(), filters: pool.filters.clone() };
+        self.pools.iter().map(pool).map(Arc::new).collect()
+    }
+}
+
+impl AssignerConfig {
+    fn build(&self, timeout: Duration, clock: &Clock) -> Result<Arc<dyn Assigner>, PluginError> {
+        Ok(match (self.kind, &self.url) {
+            (AssignerKind::Webhook, Some(url)) => {
+                let config = WebhookConfig { url: url.clone(), secret: self.secret.clone(), timeout };
+                Arc::new(Webhook::new(config, clock.clone())?)
+            }
+            _ => Arc::new(StaticList::new(self.addresses.clone())),
+        })
+    }
+}
+
+impl Section for ProfileConfig {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let FunctionKind::Fifo = reader.get("function");
+        Self {
+            players: reader.get_within("players", 1..=1000),
+            assigner: reader.required("assigner"),
+            pools: reader.tables("pools"),
+        }
+    }
+}
+
+impl Section for PoolConfig {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        Self { filters: reader.get("filters") }
+    }
+}
+
+impl Section for AssignerConfig {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let config = Self {
+            kind: reader.get("kind"),
+            addresses: reader.optional("addresses").unwrap_or_default(),
+            url: reader.optional("url"),
+            secret: reader.optional("secret"),
+        };
+        match config.kind {
+            AssignerKind::Static => reader.check(&["addresses"], !config.addresses.is_empty(), || {
+                "a static assigner needs at least one address".to_owned()
+            }),
+            AssignerKind::Webhook => reader.check(&["url"], config.url.is_some(), || {
+                "a webhook assigner needs the url of the service to ask".to_owned()
+            }),
+        }
+        config
+    }
+}
+
+impl Setting for Filter {
+    fn expected() -> String {
+        "a filter such as \"mmr in [1000, 2000)\", \"mode = ranked\", \"tag beta\", \"waited >= 10s\" or \"waited <= 1m\""
+            .to_owned()
+    }
+
+    fn parse(value: &Value) -> Result<Self, Rejected> {
+        let text = String::parse(value)?;
+        parse_filter(text.trim()).ok_or_else(Rejected::default)
+    }
+
+    fn show(&self) -> String {
+        format!("{:?}", self.to_string())
+    }
+}
+
+fn parse_filter(text: &str) -> Option<Filter> {
+    let duration = |text: &str| Duration::parse(&Value::Text(text.trim().to_owned())).ok();
+    if let Some(wait) = text.strip_prefix("waited >=") {
+        return duration(wait).map(Filter::MinWait);
+    }
+    if let Some(wait) = text.strip_prefix("waited <=") {
+        return duration(wait).map(Filter::MaxWait);
+    }
+    if let Some(tag) = text.strip_prefix("tag ") {
+        return Some(Filter::Tag(tag.trim().to_owned()));
+    }
+    if let Some((field, range)) = text.split_once(" in ") {
+        let range = range.trim();
+        let bounds = match (range.chars().next()?, range.chars().last()?) {
+            ('[', ']') => Bounds::Closed,
+            ('(', ']') => Bounds::OpenMin,
+            ('[', ')') => Bounds::OpenMax,
+            ('(', ')') => Bounds::Open,
+            _ => return None,
+        };
+        let (min, max) = range.get(1..range.len() - 1)?.split_once(',')?;
+        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| !number.is_nan());
+        let (min, max) = (number(min)?, number(max)?);
+        return Some(Filter::Double { field: field.trim().to_owned(), min, max, bounds });
+    }
+    let (field, value) = text.split_once('=')?;
+    Some(Filter::Text { field: field.trim().to_owned(), value: value.trim().to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_are_read_as_they_are_shown() {
+        for text in [
+            "mmr in [1000, 2000)",
+            "mmr in (-5, 0.5]",
+            "mmr in [1, 1]",
+            "mmr in (0, inf)",
+            "mode = ranked",
+            "mode = ",
+            "tag beta",
+            "waited >= 10s",
+            "waited <= 1m",
+        ] {
+            let filter = Filter::parse(&Value::Text(text.to_owned())).unwrap();
+            assert_eq!(filter.show(), format!("{text:?}"));
+        }
+        for bad in
+            ["", "mmr", "mmr in 1, 2", "mmr in [1]", "mmr in [a, 2]", "mmr in [nan, 2]", "waited >= soon"]
+        {
+            assert!(Filter::parse(&Value::Text(bad.to_owned())).is_err(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,53 @@
+//! What can go wrong in matchmaking.
+
+use base::Code;
+use base::error::Coded;
+
+use crate::model::TicketId;
+
+/// What can go wrong, by what a caller can do about it. The text is for the caller; the cause is not.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{0}")]
+    Invalid(String),
+    #[error("there is no ticket {0}; it may have expired")]
+    NotFound(TicketId),
+    #[error("ticket {0} is already assigned")]
+    AlreadyAssigned(TicketId),
+    #[error("{0}")]
+    TooMany(String),
+    #[error("{0}")]
+    Unimplemented(&'static str),
+    #[error("the tickets cannot be reached at the moment; try again")]
+    Store(#[source] hot::Error),
+    #[error("the tickets are locked by another process; try again")]
+    Locked,
+    #[error("this process is about to stop; connect again")]
+    Stopping,
+}
+
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::Invalid(_) => Code::InvalidArgument,
+            Self::NotFound(_) => Code::NotFound,
+            Self::AlreadyAssigned(_) => Code::FailedPrecondition,
+            Self::TooMany(_) => Code::RateLimited,
+            Self::Unimplemented(_) => Code::Unimplemented,
+            Self::Store(error) => error.code(),
+            Self::Locked | Self::Stopping => Code::Unavailable,
+        }
+    }
+}
+
+impl From<redis::RedisError> for Error {
+    fn from(error: redis::RedisError) -> Self {
+        if error.code() == Some("LOCKLOST") { Self::Locked } else { Self::Store(error.into()) }
+    }
+}
+
+impl From<hot::Error> for Error {
+    fn from(error: hot::Error) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,171 @@
+//! Open Match's FrontendService, by gRPC, gRPC-Web and Connect.
+
+use std::sync::Arc;
+
+use axum::Router;
+use base::error::Coded;
+use buffa_types::google::protobuf::Empty;
+use connectrpc::{
+    ConnectError, Encodable, ErrorCode, PreEncoded, RequestContext, Response, ServiceRequest, ServiceResult,
+    ServiceStream,
+};
+use connectrpc_health::StaticChecker;
+use connectrpc_reflection::Reflector;
+use futures::StreamExt;
+use proto::openmatch::{self, FrontendService, FrontendServiceExt};
+use runtime::http::Connection;
+
+use super::Frontend;
+use crate::error::Error;
+
+const SERVICE: &str = "openmatch.FrontendService";
+const METHODS: [&str; 10] = [
+    "CreateTicket",
+    "DeleteTicket",
+    "GetTicket",
+    "WatchAssignments",
+    "DeindexTicket",
+    "AcknowledgeBackfill",
+    "CreateBackfill",
+    "DeleteBackfill",
+    "GetBackfill",
+    "UpdateBackfill",
+];
+/// What every gRPC server is asked for by tools.
+const TOOLS: [&str; 4] = [
+    "/grpc.health.v1.Health/Check",
+    "/grpc.health.v1.Health/Watch",
+    "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+    "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+];
+
+pub(super) const BACKFILL: Error =
+    Error::Unimplemented("backfills are not available in this version; tickets are");
+
+pub(super) fn routes(frontend: Frontend) -> Router {
+    register_types();
+    // What surrounds a ticket in its request is small.
+    let size = frontend.config.max_ticket_size + 1024;
+    let limits = connectrpc::Limits::default().with_max_message_size(size).with_max_request_body_size(size);
+    let router = Arc::new(Grpc(frontend)).register(connectrpc::Router::new());
+    let (router, _) = connectrpc_health::install_static(router, [SERVICE]);
+    let _: fn() -> StaticChecker = StaticChecker::new;
+    #[expect(clippy::expect_used, reason = "the descriptors are compiled in, and a test asks for them")]
+    let reflector = Reflector::from_descriptor_set_bytes(proto::DESCRIPTORS).expect("sound descriptors");
+    let router =
+        connectrpc_reflection::install(router, reflector.with_services([SERVICE, "grpc.health.v1.Health"]));
+    let service = connectrpc::ConnectRpcService::new(router).with_limits(limits);
+    let methods = METHODS.map(|method| format!("/{SERVICE}/{method}"));
+    let paths = methods.into_iter().chain(TOOLS.map(ToOwned::to_owned));
+    paths.fold(Router::new(), |routes, path| routes.route_service(&path, service.clone()))
+}
+
+/// JSON names the type of an `Any`; without these it cannot be read or written.
+fn register_types() {
+    let mut registry = buffa::type_registry::TypeRegistry::new();
+    buffa_types::register_wkt_types(&mut registry);
+    openmatch::register_types(&mut registry);
+    buffa::type_registry::set_type_registry(registry);
+}
+
+struct Grpc(Frontend);
+
+impl FrontendService for Grpc {
+    async fn create_ticket<'a>(
+        &'a self,
+        _: RequestContext,
+        request: ServiceRequest<'_, openmatch::CreateTicketRequest>,
+    ) -> ServiceResult<impl Encodable<openmatch::Ticket> + Send + use<'a>> {
+        let ticket = request.to_owned_message().ticket.into_option();
+        let data = self.0.create(ticket).await.map_err(status)?;
+        Response::ok(PreEncoded::<openmatch::Ticket>::from_bytes_unchecked(data))
+    }
+
+    async fn delete_ticket<'a>(
+        &'a self,
+        _: RequestContext,
+        request: ServiceRequest<'_, openmatch::DeleteTicketRequest>,
+    ) -> ServiceResult<impl Encodable<Empty> + Send + use<'a>> {
+        self.0.delete(request.ticket_id).await.map_err(status)?;
+        Response::ok(Empty::default())
+    }
+
+    async fn get_ticket<'a>(
+        &'a self,
+        _: RequestContext,
+        request: ServiceRequest<'_, openmatch::GetTicketRequest>,
+    ) -> ServiceResult<impl Encodable<openmatch::Ticket> + Send + use<'a>> {
+        Response::ok(self.0.get(request.ticket_id).await.map_err(status)?)
+    }
+
+    async fn watch_assignments(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, openmatch::WatchAssignmentsRequest>,
+    ) -> ServiceResult<ServiceStream<impl Encodable<openmatch::WatchAssignmentsResponse> + Send + use<>>>
+    {
+        let unknown = || ConnectError::internal("the request came by no connection of ours");
+        let connection = context.extensions().get::<Connection>().ok_or_else(unknown)?;
+        let assignments = self.0.watch(request.ticket_id, connection).await.map_err(status)?;
+        Ok(Response::stream(assignments.map(|assignment| {
+            let assignment = assignment.map_err(status)?;
+            Ok(PreEncoded::<openmatch::WatchAssignmentsResponse>::from_bytes_unchecked(assignment))
+        })))
+    }
+
+    async fn deindex_ticket<'a>(
+        &'a self,
+        _: RequestContext,
+        request: ServiceRequest<'_, openmatch::DeindexTicketRequest>,
+    ) -> ServiceResult<impl Encodable<openmatch::DeindexTicketResponse> + Send + use<'a>> {
+        self.0.deindex(request.ticket_id).await.map_err(status)?;
+        Response::ok(openmatch::DeindexTicketResponse::default())
+    }
+
+    async fn acknowledge_backfill<'a>(
+        &'a self,
+        _: RequestContext,
+        _: ServiceRequest<'_, openmatch::AcknowledgeBackfillRequest>,
+    ) -> ServiceResult<impl Encodable<openmatch::AcknowledgeBackfillResponse> + Send + use<'a>> {
+        Err::<Response<openmatch::AcknowledgeBackfillResponse>, _>(status(BACKFILL))
+    }
+
+    async fn create_backfill<'a>(
+        &'a self,
+        _: RequestContext,
+        _: ServiceRequest<'_, openmatch::CreateBackfillRequest>,
+    ) -> ServiceResult<impl Encodable<openmatch::Backfill> + Send + use<'a>> {
+        Err::<Response<openmatch::Backfill>, _>(status(BACKFILL))
+    }
+
+    async fn delete_backfill<'a>(
+        &'a self,
+        _: RequestContext,
+        _: ServiceRequest<'_, openmatch::DeleteBackfillRequest>,
+    ) -> ServiceResult<impl Encodable<Empty> + Send + use<'a>> {
+        Err::<Response<Empty>, _>(status(BACKFILL))
+    }
+
+    async fn get_backfill<'a>(
+        &'a self,
+        _: RequestContext,
+        _: ServiceRequest<'_, openmatch::GetBackfillRequest>,
+    ) -> ServiceResult<impl Encodable<openmatch::Backfill> + Send + use<'a>> {
+        Err::<Response<openmatch::Backfill>, _>(status(BACKFILL))
+    }
+
+    async fn update_backfill<'a>(
+        &'a self,
+        _: RequestContext,
+        _: ServiceRequest<'_, openmatch::UpdateBackfillRequest>,
+    ) -> ServiceResult<impl Encodable<openmatch::Backfill> + Send + use<'a>> {
+        Err::<Response<openmatch::Backfill>, _>(status(BACKFILL))
+    }
+}
+
+/// The caller is told what it can do; the log is told why.
+fn status(error: Error) -> ConnectError {
+    error.log();
+    let code = ErrorCode::from_grpc_code(error.code().grpc_status().into()).unwrap_or(ErrorCode::Unknown);
+    ConnectError::new(code, error.to_string())
+}

@@ -1,0 +1,92 @@
+//! The REST mapping of Open Match's HTTP gateway.
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Extension, Path, State};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base::Code;
+use base::error::Coded;
+use buffa::Message;
+use futures::StreamExt;
+use http::header::CONTENT_TYPE;
+use proto::openmatch;
+use runtime::http::{Connection, Problem};
+use serde_json::{Value, json};
+
+use super::Frontend;
+use super::grpc::BACKFILL;
+use crate::error::Error;
+
+pub(super) fn routes(frontend: Frontend) -> Router {
+    let backfill = || async { Err::<(), _>(BACKFILL) };
+    Router::new()
+        .route("/v1/frontendservice/tickets", post(create))
+        .route("/v1/frontendservice/tickets/{ticket_id}", get(read).delete(delete))
+        .route("/v1/frontendservice/tickets/{ticket_id}/assignments", get(watch))
+        .route("/v1/frontendservice/backfills", post(backfill).patch(backfill))
+        .route("/v1/frontendservice/backfills/{backfill_id}", get(backfill).delete(backfill))
+        .route("/v1/frontendservice/backfills/{backfill_id}/acknowledge", post(backfill))
+        .with_state(frontend)
+}
+
+async fn create(State(frontend): State<Frontend>, body: Bytes) -> Result<Json<openmatch::Ticket>, Error> {
+    let request: openmatch::CreateTicketRequest = serde_json::from_slice(&body)
+        .map_err(|error| Error::Invalid(format!("the body is not a CreateTicketRequest in JSON: {error}")))?;
+    let data = frontend.create(request.ticket.into_option()).await?;
+    Ok(Json(openmatch::Ticket::decode_from_slice(&data).unwrap_or_default()))
+}
+
+async fn read(
+    State(frontend): State<Frontend>,
+    Path(id): Path<String>,
+) -> Result<Json<openmatch::Ticket>, Error> {
+    Ok(Json(frontend.get(&id).await?))
+}
+
+async fn delete(State(frontend): State<Frontend>, Path(id): Path<String>) -> Result<Json<Value>, Error> {
+    frontend.delete(&id).await?;
+    Ok(Json(json!({})))
+}
+
+/// One JSON object per line: `{"result": …}`, at the end `{"error": …}`.
+async fn watch(
+    State(frontend): State<Frontend>,
+    Path(id): Path<String>,
+    Extension(connection): Extension<Connection>,
+) -> Result<Response, Error> {
+    let assignments = frontend.watch(&id, &connection).await?;
+    let lines = assignments.map(|assignment| {
+        let line = match assignment {
+            Ok(data) => {
+                let result =
+                    openmatch::WatchAssignmentsResponse::decode_from_slice(&data).unwrap_or_default();
+                json!({ "result": result })
+            }
+            Err(error) => {
+                error.log();
+                json!({ "error": { "code": error.code().grpc_status(), "message": error.to_string() } })
+            }
+        };
+        Ok::<_, std::convert::Infallible>(format!("{line}\n"))
+    });
+    Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response())
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        self.log();
+        Problem::new(self.code()).detail(self.to_string()).into_response()
+    }
+}
+
+impl Error {
+    /// Writes to the log what a caller is not told. What is the caller's own mistake is not worth a line.
+    pub(crate) fn log(&self) {
+        if self.code() == Code::Internal {
+            tracing::error!(cause = base::error::chain(self), "matchmaking failed");
+        } else if let Self::Store(_) = self {
+            tracing::warn!(cause = base::error::chain(self), "the tickets cannot be reached");
+        }
+    }
+}

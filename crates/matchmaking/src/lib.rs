@@ -1,0 +1,35 @@
+//! Matchmaking: an Open Match compatible frontend, and an engine that makes matches.
+//!
+//! Tickets are kept in a [`Store`]: in process, or in Redis under the keys that minimatch documents. A [`Frontend`] makes, reads,
+//! cancels and watches them. An [`Engine`] fetches them, lets match functions propose matches, and assigns those. A [`Relay`]
+//! tells the event bus of every match. Any number of each run at once.
+//!
+//! Invariants, each held by a test that docs/consistency.md names:
+//! - no ticket is in two matches, and a ticket is cancelled or assigned, never both
+//! - the oldest tickets come first
+//! - every match that was made becomes an event, under the match's id
+//! - what fails costs nobody a ticket: it goes on waiting
+//!
+//! Failure modes: while the store is away, calls fail with `Unavailable`, engines do nothing and relays wait. A store that comes
+//! back empty is a store without tickets: watchers are told that theirs are gone.
+
+mod batch;
+mod config;
+pub mod engine;
+mod error;
+mod frontend;
+mod metrics;
+pub mod model;
+mod operator;
+mod relay;
+pub mod store;
+mod wire;
+
+pub use self::config::Config;
+pub use engine::Engine;
+pub use error::Error;
+pub use frontend::{Frontend, FrontendConfig};
+pub use metrics::Metrics;
+pub use operator::{Operator, operator_routes};
+pub use relay::Relay;
+pub use store::Store;

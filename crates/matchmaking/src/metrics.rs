@@ -1,0 +1,151 @@
+//! The metrics of matchmaking. Those that minimatch has too go by its names, so that dashboards move over.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// The metrics of this process. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Instruments>);
+
+impl Deref for Metrics {
+    type Target = Instruments;
+
+    fn deref(&self) -> &Instruments {
+        &self.0
+    }
+}
+
+#[derive(Debug)]
+pub struct Instruments {
+    pub(crate) waiting: Gauge,
+    pub(crate) fetched: Counter,
+    pub(crate) assigned: Counter,
+    pub(crate) fetch_latency: Histogram,
+    pub(crate) function_latency: Family<ProfileLabels, Histogram>,
+    pub(crate) assigner_latency: Histogram,
+    pub(crate) assign_latency: Histogram,
+    pub(crate) time_to_assignment: Family<ProfileLabels, Histogram>,
+    pub(crate) oldest_age: Gauge<f64, AtomicU64>,
+    pub(crate) repaired: Counter,
+    pub(crate) adopted: Counter,
+    pub(crate) released: Counter,
+    pub(crate) refused: Family<ProfileLabels, Counter>,
+    pub(crate) failures: Family<FailureLabels, Counter>,
+    pub(crate) watchers: Gauge,
+    pub(crate) events_relayed: Counter,
+    pub(crate) events_waiting: Gauge,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct ProfileLabels {
+    pub(crate) profile: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct FailureLabels {
+    pub(crate) profile: String,
+    pub(crate) step: &'static str,
+}
+
+/// From 5 ms to 10 s, as minimatch has them.
+fn latency() -> Histogram {
+    Histogram::new([0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0])
+}
+
+impl Metrics {
+    pub fn new(registry: &mut Registry) -> Self {
+        // 1 ms to 17 min.
+        let waiting_times = || Histogram::new(exponential_buckets(0.001, 2.0, 21));
+        let this = Instruments {
+            waiting: Gauge::default(),
+            fetched: Counter::default(),
+            assigned: Counter::default(),
+            fetch_latency: latency(),
+            function_latency: Family::new_with_constructor(latency),
+            assigner_latency: latency(),
+            assign_latency: latency(),
+            time_to_assignment: Family::new_with_constructor(waiting_times),
+            oldest_age: Gauge::default(),
+            repaired: Counter::default(),
+            adopted: Counter::default(),
+            released: Counter::default(),
+            refused: Family::default(),
+            failures: Family::default(),
+            watchers: Gauge::default(),
+            events_relayed: Counter::default(),
+            events_waiting: Gauge::default(),
+        };
+        this.register_with_minimatch_names(registry);
+        this.register_our_own(registry);
+        Self(Arc::new(this))
+    }
+}
+
+impl Instruments {
+    fn register_with_minimatch_names(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("minimatch");
+        registry.register(
+            "store_tickets_count",
+            "Tickets that take part in matchmaking",
+            self.waiting.clone(),
+        );
+        registry.register("backend_tickets_fetched", "Tickets fetched for matching", self.fetched.clone());
+        registry.register("backend_tickets_assigned", "Tickets assigned", self.assigned.clone());
+        let mut latency =
+            |name, help, histogram| registry.register_with_unit(name, help, Unit::Seconds, histogram);
+        latency("backend_fetch_tickets_latency", "Time to fetch tickets", self.fetch_latency.clone());
+        latency("backend_assigner_latency", "Time that the assigner took", self.assigner_latency.clone());
+        latency("backend_assign_to_redis_latency", "Time to write assignments", self.assign_latency.clone());
+        registry.register_with_unit(
+            "backend_match_function_latency",
+            "Time that the match function took",
+            Unit::Seconds,
+            self.function_latency.clone(),
+        );
+    }
+
+    fn register_our_own(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("playhouse_matchmaking");
+        registry.register_with_unit(
+            "time_to_assignment",
+            "Time from a ticket's creation to its assignment",
+            Unit::Seconds,
+            self.time_to_assignment.clone(),
+        );
+        registry.register_with_unit(
+            "oldest_ticket_age",
+            "Age of the oldest ticket that found no match in the last tick",
+            Unit::Seconds,
+            self.oldest_age.clone(),
+        );
+        let mut counter = |name, help, counter: &Counter| registry.register(name, help, counter.clone());
+        counter("tickets_repaired", "Tickets taken out because their data had expired", &self.repaired);
+        counter("tickets_adopted", "Tickets of another program that were given their place", &self.adopted);
+        counter("tickets_released", "Tickets that were fetched and found no match", &self.released);
+        counter("events_relayed", "Matches told to the bus", &self.events_relayed);
+        registry.register(
+            "matches_refused",
+            "Matches dropped because a ticket was gone, cancelled or assigned elsewhere",
+            self.refused.clone(),
+        );
+        registry.register(
+            "failures",
+            "Match functions, evaluators, assigners and writes that failed or took too long",
+            self.failures.clone(),
+        );
+        registry.register("watchers", "Watchers of assignments", self.watchers.clone());
+        registry.register(
+            "events_waiting",
+            "Entries of matches that the bus has not been told of",
+            self.events_waiting.clone(),
+        );
+    }
+}

@@ -1,0 +1,216 @@
+//! Tickets and matches, as the rules see them.
+
+mod pool;
+
+use std::borrow::Borrow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Timestamp;
+use bytes::Bytes;
+
+pub use pool::{Bounds, Filter, Pool};
+
+/// The name of a ticket. Ours are 20 characters; those of other programs may be anything that is safe in a key.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TicketId(Arc<str>);
+
+impl TicketId {
+    pub const MAX_LENGTH: usize = 128;
+
+    /// A new id for a ticket made at this moment: four bytes of seconds, so that ids sort by age as those of other Open Match
+    /// servers do, and eight random bytes, so that nobody guesses another player's.
+    pub fn generate(created: Moment) -> Self {
+        const ALPHABET: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
+        let seconds = created.nanos() / 1_000_000_000;
+        let random: [u8; 16] = *uuid::Uuid::new_v4().as_bytes();
+        let mut bytes = [0; 12];
+        bytes[..4].copy_from_slice(&u32::try_from(seconds).unwrap_or(u32::MAX).to_be_bytes());
+        // The middle bytes of a version 4 UUID hold its version: take the others.
+        bytes[4..8].copy_from_slice(&random[..4]);
+        bytes[8..].copy_from_slice(&random[12..]);
+        let text: String = (0..20)
+            .map(|at| {
+                let bit = at * 5;
+                let pair = u16::from_be_bytes([bytes[bit / 8], bytes.get(bit / 8 + 1).copied().unwrap_or(0)]);
+                char::from(ALPHABET[usize::from(pair >> (11 - bit % 8)) & 31])
+            })
+            .collect();
+        Self(text.into())
+    }
+
+    /// An id that came from outside.
+    pub fn parse(text: &str) -> Option<Self> {
+        let sound = |c: char| c.is_ascii_graphic();
+        (!text.is_empty() && text.len() <= Self::MAX_LENGTH && text.chars().all(sound))
+            .then(|| Self(text.into()))
+    }
+
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Borrow<str> for TicketId {
+    fn borrow(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for TicketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for TicketId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "TicketId({})", self.0)
+    }
+}
+
+/// A moment as exactly as tickets carry it: nanoseconds since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(i64);
+
+impl Moment {
+    pub const fn from_nanos(nanos: i64) -> Self {
+        Self(nanos)
+    }
+
+    pub const fn from_micros(micros: i64) -> Self {
+        Self(micros.saturating_mul(1_000))
+    }
+
+    pub const fn nanos(self) -> i64 {
+        self.0
+    }
+
+    pub const fn micros(self) -> i64 {
+        self.0 / 1_000
+    }
+
+    /// How long ago this was.
+    pub fn age(self, now: Self) -> Duration {
+        Duration::from_nanos(now.0.saturating_sub(self.0).try_into().unwrap_or(0))
+    }
+
+    pub fn minus(self, by: Duration) -> Self {
+        Self(self.0.saturating_sub(by.as_nanos().try_into().unwrap_or(i64::MAX)))
+    }
+}
+
+impl From<Timestamp> for Moment {
+    fn from(time: Timestamp) -> Self {
+        Self(time.as_millis().saturating_mul(1_000_000))
+    }
+}
+
+/// One player, or one group of players, who want a match.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ticket {
+    pub id: TicketId,
+    pub created: Moment,
+    /// When its data goes, if the ticket says so.
+    pub expires: Option<Moment>,
+    pub fields: SearchFields,
+    /// Data for match functions and assigners.
+    pub extensions: BTreeMap<String, Any>,
+}
+
+impl Default for TicketId {
+    fn default() -> Self {
+        Self(Arc::from(""))
+    }
+}
+
+/// What pools are filtered by.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SearchFields {
+    pub doubles: BTreeMap<String, f64>,
+    pub strings: BTreeMap<String, String>,
+    pub tags: Vec<String>,
+}
+
+/// A message of a type that only its reader knows.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Any {
+    pub type_url: String,
+    pub value: Bytes,
+}
+
+/// Where the players of a match connect to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Assignment {
+    pub connection: String,
+    pub extensions: BTreeMap<String, Any>,
+}
+
+impl Assignment {
+    pub fn to(connection: impl Into<String>) -> Self {
+        Self { connection: connection.into(), extensions: BTreeMap::new() }
+    }
+}
+
+base::typed_id!(
+    /// One match, and the event that tells of it.
+    MatchId
+);
+
+/// Tickets that a match function wants to play together. Higher scores win where two want the same ticket.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Proposal {
+    pub tickets: Vec<Arc<Ticket>>,
+    pub score: f64,
+}
+
+impl Proposal {
+    pub fn new(tickets: Vec<Arc<Ticket>>) -> Self {
+        Self { tickets, score: 0.0 }
+    }
+}
+
+/// A proposal with a name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Match {
+    pub id: MatchId,
+    pub profile: Arc<str>,
+    pub function: Arc<str>,
+    pub proposal: Proposal,
+}
+
+impl Deref for Match {
+    type Target = Proposal;
+
+    fn deref(&self) -> &Proposal {
+        &self.proposal
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_twenty_characters_that_sort_by_the_second_and_never_meet() {
+        let at = |seconds: i64| TicketId::generate(Moment::from_nanos(seconds * 1_000_000_000));
+        let ids: std::collections::HashSet<TicketId> = (0..10_000).map(|_| at(1_800_000_000)).collect();
+        assert_eq!(ids.len(), 10_000);
+        for id in &ids {
+            assert_eq!(id.as_str().len(), 20);
+            assert!(id.as_str().bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'v').contains(&byte)));
+            assert!(at(1_799_999_999) < *id && *id < at(1_800_000_001));
+        }
+    }
+
+    #[test]
+    fn ids_from_outside_are_safe_in_keys_and_logs() {
+        assert!(TicketId::parse("cq1abc").is_some());
+        for bad in ["", "a b", "a\nb", "ä", &"x".repeat(129)] {
+            assert!(TicketId::parse(bad).is_none(), "{bad:?}");
+        }
+    }
+}

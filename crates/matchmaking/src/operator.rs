@@ -1,0 +1,241 @@
+//! What operators see of tickets, and what they can do: the admin port's `/tickets`.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{Path, Query, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base::Clock;
+use base::error::Coded;
+use buffa::Message;
+use proto::openmatch;
+use runtime::http::Problem;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::engine::Profile;
+use crate::error::Error;
+use crate::model::{Moment, Ticket, TicketId};
+use crate::store::{Deleted, Status, Store};
+use crate::wire;
+
+/// How many tickets are listed if nobody says.
+const LISTED: usize = 100;
+
+/// The operator's view of matchmaking.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    store: Store,
+    profiles: Arc<[Profile]>,
+    /// How many tickets are considered when it is explained why one waits.
+    limit: usize,
+    clock: Clock,
+}
+
+/// What a ticket is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TicketState {
+    /// Takes part in matchmaking.
+    Waiting,
+    /// An engine has fetched it.
+    Pending,
+    /// Does not take part any more, though it was not assigned.
+    Deindexed,
+    Assigned,
+    /// Still counted, though its data is gone: the next fetch repairs that.
+    Expired,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct TicketSummary {
+    pub id: String,
+    pub state: TicketState,
+    /// How long ago it was made, in seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub age_seconds: Option<f64>,
+}
+
+/// Everything about one ticket.
+#[derive(Clone, Debug, Serialize)]
+pub struct TicketReport {
+    #[serde(flatten)]
+    pub summary: TicketSummary,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pending_since: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_in_seconds: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ticket: Option<openmatch::Ticket>,
+    /// Why it is not assigned, in sentences.
+    pub why: Vec<String>,
+}
+
+impl Operator {
+    pub fn new(store: Store, profiles: Vec<Profile>, limit: usize, clock: Clock) -> Self {
+        Self { store, profiles: profiles.into(), limit, clock }
+    }
+
+    /// The oldest tickets that take part, and how many there are in all.
+    pub async fn list(&self, limit: usize) -> Result<(Vec<TicketSummary>, u64), Error> {
+        let (ids, count) = self.store.list(limit).await?;
+        let mut tickets = Vec::with_capacity(ids.len());
+        for id in ids {
+            let status = self.store.status(&id).await?;
+            tickets.push(self.summary(&id, &status));
+        }
+        Ok((tickets, count))
+    }
+
+    /// One ticket, with its state and why it is in it.
+    pub async fn show(&self, id: &str) -> Result<TicketReport, Error> {
+        let id = parse(id)?;
+        let status = self.store.status(&id).await?;
+        if status.found.data.is_none() && status.found.assignment.is_none() && !status.indexed {
+            return Err(Error::NotFound(id));
+        }
+        let summary = self.summary(&id, &status);
+        let why = self.why(&id, summary.state, &status).await?;
+        let ticket =
+            status.found.data.as_ref().and_then(|data| openmatch::Ticket::decode_from_slice(data).ok());
+        let assignment = status
+            .found
+            .assignment
+            .as_ref()
+            .and_then(|data| openmatch::Assignment::decode_from_slice(data).ok());
+        Ok(TicketReport {
+            summary,
+            pending_since: status.pending_since,
+            expires_in_seconds: status.ttl.map(|ttl| ttl.as_secs_f64()),
+            ticket: ticket.map(|mut ticket| {
+                ticket.assignment = assignment.into();
+                ticket
+            }),
+            why,
+        })
+    }
+
+    /// Gives a ticket that an engine has fetched back to matchmaking.
+    pub async fn release(&self, id: &str) -> Result<(), Error> {
+        let id = parse(id)?;
+        let status = self.store.status(&id).await?;
+        if !status.indexed {
+            return Err(Error::NotFound(id));
+        }
+        self.store.release(&[id]).await
+    }
+
+    pub async fn delete(&self, id: &str) -> Result<(), Error> {
+        let id = parse(id)?;
+        match self.store.delete(&id).await? {
+            Deleted::Done => Ok(()),
+            Deleted::Unknown => Err(Error::NotFound(id)),
+            Deleted::Assigned => Err(Error::AlreadyAssigned(id)),
+        }
+    }
+
+    fn summary(&self, id: &TicketId, status: &Status) -> TicketSummary {
+        let ticket = status.found.data.as_ref().and_then(|data| wire::ticket(id.clone(), data).ok());
+        let state = match status {
+            Status { found, .. } if found.assignment.is_some() => TicketState::Assigned,
+            Status { found, .. } if found.data.is_none() => TicketState::Expired,
+            Status { indexed: false, .. } => TicketState::Deindexed,
+            Status { pending_since: Some(_), .. } => TicketState::Pending,
+            _ => TicketState::Waiting,
+        };
+        let age = ticket.map(|ticket| ticket.created.age(self.now()).as_secs_f64());
+        TicketSummary { id: id.to_string(), state, age_seconds: age }
+    }
+
+    fn now(&self) -> Moment {
+        Moment::from(self.clock.now())
+    }
+
+    async fn why(&self, id: &TicketId, state: TicketState, status: &Status) -> Result<Vec<String>, Error> {
+        Ok(match state {
+            TicketState::Assigned => Vec::new(),
+            TicketState::Expired => vec!["its data has expired; the next fetch takes it out".to_owned()],
+            TicketState::Deindexed => vec!["it was taken out of matchmaking (DeindexTicket)".to_owned()],
+            TicketState::Pending => {
+                vec!["an engine has fetched it and is looking for a match, or died doing so".to_owned()]
+            }
+            TicketState::Waiting if self.profiles.is_empty() => {
+                vec!["this process has no [matchmaking.profiles.NAME], so it cannot say".to_owned()]
+            }
+            TicketState::Waiting => {
+                let Some(data) = &status.found.data else { return Ok(Vec::new()) };
+                let Ok(ticket) = wire::ticket(id.clone(), data) else {
+                    return Ok(vec!["its data cannot be read".to_owned()]);
+                };
+                let (ids, _) = self.store.list(self.limit).await?;
+                let others = self.store.read(&ids).await?;
+                self.profiles.iter().flat_map(|profile| self.why_not(profile, &ticket, &others)).collect()
+            }
+        })
+    }
+
+    /// What keeps a ticket from a match of this profile, pool by pool.
+    fn why_not(&self, profile: &Profile, ticket: &Ticket, others: &[Arc<Ticket>]) -> Vec<String> {
+        let now = self.now();
+        let explain = |pool: &Arc<crate::model::Pool>| {
+            let obstacles: Vec<String> =
+                pool.obstacles(ticket, now).map(|filter| format!("`{filter}`")).collect();
+            let who = format!("profile {}, pool {}", profile.name, pool.name);
+            if obstacles.is_empty() {
+                let there = others.iter().filter(|other| pool.admits(other, now)).count();
+                format!("{who}: it is in, with {} other tickets", there.saturating_sub(1))
+            } else {
+                format!("{who}: kept out by {}", obstacles.join(", "))
+            }
+        };
+        profile.pools.iter().map(explain).collect()
+    }
+}
+
+fn parse(id: &str) -> Result<TicketId, Error> {
+    TicketId::parse(id).ok_or_else(|| Error::Invalid(format!("{id:?} is not the id of a ticket")))
+}
+
+type Slot = Arc<OnceLock<Operator>>;
+
+/// The routes, which answer `503` until there is an operator's view.
+pub fn operator_routes(slot: &Slot) -> Router {
+    Router::new()
+        .route("/tickets", get(list))
+        .route("/tickets/{ticket_id}", get(show).delete(delete))
+        .route("/tickets/{ticket_id}/release", post(release))
+        .with_state(slot.clone())
+}
+
+fn operator(slot: &Slot) -> Result<&Operator, Problem> {
+    slot.get().ok_or_else(|| Problem::new(base::Code::Unavailable).detail("the stores are not open yet"))
+}
+
+fn problem(error: Error) -> Problem {
+    error.log();
+    Problem::new(error.code()).detail(error.to_string())
+}
+
+#[derive(Deserialize)]
+struct Limit {
+    limit: Option<usize>,
+}
+
+async fn list(State(slot): State<Slot>, Query(query): Query<Limit>) -> Result<Json<Value>, Problem> {
+    let (tickets, count) = operator(&slot)?.list(query.limit.unwrap_or(LISTED)).await.map_err(problem)?;
+    Ok(Json(json!({ "tickets": tickets, "count": count })))
+}
+
+async fn show(State(slot): State<Slot>, Path(id): Path<String>) -> Result<Json<TicketReport>, Problem> {
+    operator(&slot)?.show(&id).await.map(Json).map_err(problem)
+}
+
+async fn release(State(slot): State<Slot>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
+    operator(&slot)?.release(&id).await.map_err(problem)?;
+    Ok(Json(json!({})))
+}
+
+async fn delete(State(slot): State<Slot>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
+    operator(&slot)?.delete(&id).await.map_err(problem)?;
+    Ok(Json(json!({})))
+}

@@ -1,0 +1,135 @@
+//! From the store's outbox to the event bus: every match that was made becomes one event.
+//!
+//! At least once: an entry leaves the outbox when the bus has acknowledged all its events. An event's id is that of its match, so
+//! whoever gets it twice can tell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Timestamp;
+use base::error::Coded;
+use base::id::ProcessId;
+use bus::{Bus, Event, EventId, Json};
+use proto::playhouse::MatchMade;
+use runtime::Drain;
+use runtime::lifecycle::LoopError;
+use serde::Serialize;
+use tokio::sync::Notify;
+
+use crate::metrics::Metrics;
+use crate::model::MatchId;
+use crate::store::Store;
+use crate::wire;
+
+/// How often the outbox is looked at when nobody says that there is something.
+const POLL: Duration = Duration::from_secs(1);
+/// How long one relay may take before another takes over what it has taken.
+const RETAKE: Duration = Duration::from_secs(30);
+/// How many entries are taken at once. One holds up to some hundred matches.
+const ENTRIES: usize = 32;
+
+/// The kind of the event.
+const MATCH_MADE: &str = "playhouse.match.made.v1";
+
+/// Tells the bus of matches. Any number run at once.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    store: Store,
+    bus: Bus,
+    name: Arc<str>,
+    metrics: Metrics,
+    /// Matches have been made.
+    made: Arc<Notify>,
+    retake: Duration,
+}
+
+/// The data of the event.
+#[derive(Serialize)]
+struct Data<'a> {
+    match_id: &'a str,
+    match_profile: &'a str,
+    match_function: &'a str,
+    ticket_ids: &'a [String],
+    connection: &'a str,
+}
+
+impl Relay {
+    pub fn new(id: ProcessId, store: Store, bus: Bus, made: Arc<Notify>, metrics: Metrics) -> Self {
+        Self { store, bus, name: id.to_string().into(), metrics, made, retake: RETAKE }
+    }
+
+    /// The same relay, which takes over from another after another time.
+    pub fn with_retake(self, retake: Duration) -> Self {
+        Self { retake, ..self }
+    }
+
+    /// Tells the bus of what there is, once. Returns how many matches it told of.
+    pub async fn tick(&self) -> Result<usize, LoopError> {
+        let entries = self.store.take_events(&self.name, ENTRIES, self.retake).await?;
+        let mut told = 0;
+        let mut done = Vec::new();
+        let mut events = Vec::new();
+        for entry in &entries {
+            self.store.copy_assignments(&entry.made).await?;
+            let matches = wire::matches_made(&entry.made).unwrap_or_default();
+            events.push(matches.iter().filter_map(event).collect::<Vec<_>>());
+        }
+        let mut results = self.bus.publish(&events.concat()).await.into_iter();
+        let mut failed = None;
+        for (entry, events) in entries.into_iter().zip(events) {
+            let failure = results.by_ref().take(events.len()).filter_map(Result::err).find(Coded::is_passing);
+            match failure {
+                // An event that the bus will never take would hold up its entry for ever.
+                None => {
+                    told += events.len();
+                    done.push(entry);
+                }
+                Some(error) => failed = Some(error),
+            }
+        }
+        self.store.events_done(&done).await?;
+        self.metrics.events_relayed.inc_by(told as u64);
+        self.metrics.events_waiting.set(self.store.events_waiting().await?.try_into().unwrap_or(i64::MAX));
+        match failed {
+            Some(error) => Err(error.into()),
+            None => Ok(told),
+        }
+    }
+
+    /// Tells the bus until told to stop.
+    pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
+        while !drain.is_requested() {
+            if self.tick().await? > 0 {
+                continue;
+            }
+            tokio::select! {
+                () = self.made.notified() => {}
+                () = tokio::time::sleep(POLL) => {}
+                () = drain.requested() => {}
+            }
+        }
+        // The engine's last tick may have been after ours.
+        self.tick().await.map(drop)
+    }
+}
+
+fn event(made: &MatchMade) -> Option<Event> {
+    let id: MatchId = made.match_id.parse().ok()?;
+    let data = Data {
+        match_id: &made.match_id,
+        match_profile: &made.match_profile,
+        match_function: &made.match_function,
+        ticket_ids: &made.ticket_ids,
+        connection: &made.assignment.connection,
+    };
+    Some(Event {
+        id: EventId::from_uuid(*id.as_uuid()),
+        subject: "match.made".to_owned(),
+        kind: MATCH_MADE.to_owned(),
+        source: "/playhouse/matchmaking".to_owned(),
+        time: Timestamp::from_millis(made.made_at),
+        key: Some(made.match_id.clone()),
+        traceparent: Some(made.traceparent.clone()).filter(|trace| !trace.is_empty()),
+        data: Json::of(&data).ok()?,
+    })
+}

@@ -1,0 +1,269 @@
+//! Where tickets are kept: the port, and what its two adapters promise alike.
+//!
+//! Each method is one atomic step. The promises, which one suite holds for both adapters (`tests/it/store`):
+//! - no ticket is handed out by [`Store::fetch`] twice within the pending timeout, and the oldest come first
+//! - no ticket is ever assigned twice, and a match is assigned as a whole or not at all
+//! - a ticket is cancelled or assigned, never both
+//! - for every match that was assigned there is an event until it is done with
+
+mod memory;
+mod redis;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Clock;
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use hot::Hot;
+use tokio::sync::Notify;
+
+use crate::error::Error;
+use crate::metrics::Metrics;
+use crate::model::{Moment, Ticket, TicketId};
+use crate::wire;
+
+pub use self::redis::{Coordination, Redises};
+
+/// Names an engine among all engines of a store.
+pub(crate) type EngineName = Arc<str>;
+
+/// How a store behaves.
+#[derive(Clone, Debug)]
+pub struct Rules {
+    /// In front of every key.
+    pub key_prefix: String,
+    pub coordination: Coordination,
+    /// After which time a ticket that is being processed is active again.
+    pub pending_timeout: Duration,
+    /// How long an assigned ticket and its assignment can be read.
+    pub assigned_ttl: Duration,
+    /// Whether every ticket of a match is checked to be there before it is assigned.
+    pub check_tickets: bool,
+}
+
+/// A ticket to be made.
+#[derive(Clone, Debug)]
+pub struct NewTicket {
+    pub id: TicketId,
+    pub created: Moment,
+    pub ttl: Duration,
+    /// The encoded ticket.
+    pub data: Bytes,
+}
+
+/// What there is under an id, both encoded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    pub data: Option<Bytes>,
+    pub assignment: Option<Bytes>,
+}
+
+/// What a watcher wants to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Seen {
+    Gone,
+    Waiting,
+    Assigned(Bytes),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Deleted {
+    Done,
+    /// There was no such ticket.
+    Unknown,
+    /// It has been assigned and stays so.
+    Assigned,
+}
+
+/// Tickets that are now pending.
+#[derive(Clone, Debug, Default)]
+pub struct Fetched {
+    /// Oldest first.
+    pub ids: Vec<TicketId>,
+    /// How many take part in matchmaking, these included.
+    pub waiting: u64,
+}
+
+/// A match to be written.
+#[derive(Clone, Debug)]
+pub struct Group {
+    pub tickets: Vec<TicketId>,
+    /// The encoded assignment.
+    pub assignment: Bytes,
+    /// The encoded match, for watchers and the relay.
+    pub made: Bytes,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Assigned,
+    /// This ticket is gone, has left matchmaking or was assigned elsewhere: nothing was written.
+    Refused(TicketId),
+}
+
+/// What a store tells those who listen.
+#[derive(Clone, Debug)]
+pub enum Push {
+    /// Matches that were made, encoded.
+    Assigned(Bytes),
+    Gone(TicketId),
+    /// Something may have been missed: ask.
+    Missed,
+}
+
+/// Matches to be told to the bus.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub key: String,
+    pub made: Bytes,
+}
+
+/// What an operator sees of a ticket.
+#[derive(Clone, Debug, Default)]
+pub struct Status {
+    pub found: Found,
+    pub indexed: bool,
+    /// Since when it is being processed, in Unix seconds, if it is.
+    pub pending_since: Option<i64>,
+    /// How long its data lives.
+    pub ttl: Option<Duration>,
+}
+
+/// The tickets. Clones are the same store.
+#[derive(Clone, Debug)]
+pub enum Store {
+    Memory(Arc<memory::Memory>),
+    Redis(Arc<redis::Redis>),
+}
+
+/// Calls the same method of whichever adapter there is.
+macro_rules! each {
+    ($store:expr, $adapter:ident => $call:expr) => {
+        match $store {
+            Store::Memory($adapter) => $call,
+            Store::Redis($adapter) => $call,
+        }
+    };
+}
+
+impl Store {
+    pub fn new(hot: &Hot, others: Redises, rules: Rules, clock: Clock, metrics: Metrics) -> Self {
+        match hot {
+            Hot::Memory => Self::Memory(Arc::new(memory::Memory::new(rules, clock, metrics))),
+            Hot::Redis(primary) => {
+                Self::Redis(Arc::new(redis::Redis::new(primary.clone(), others, rules, metrics)))
+            }
+        }
+    }
+
+    /// Makes a ticket and lets it take part. Doing so again changes nothing.
+    pub async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
+        each!(self, store => store.create(ticket).await)
+    }
+
+    /// Reads a ticket for a player. Does not repair.
+    pub async fn find(&self, id: &TicketId) -> Result<Found, Error> {
+        each!(self, store => store.find(id).await)
+    }
+
+    /// What there is to tell the watchers of these tickets, in their order.
+    pub async fn look(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
+        each!(self, store => store.look(ids).await)
+    }
+
+    /// Takes a ticket back.
+    pub async fn delete(&self, id: &TicketId) -> Result<Deleted, Error> {
+        each!(self, store => store.delete(id).await)
+    }
+
+    /// Takes a ticket out of matchmaking; it can still be read.
+    pub async fn deindex(&self, id: &TicketId) -> Result<(), Error> {
+        each!(self, store => store.deindex(id).await)
+    }
+
+    /// Hands out the oldest active tickets and marks them as pending. If there are fewer than the limit, the engine is idle
+    /// from this moment: the next ticket that is made wakes it.
+    pub async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<Fetched, Error> {
+        each!(self, store => store.fetch(engine, limit).await)
+    }
+
+    /// Reads tickets for matching. Those whose data is gone are taken out of matchmaking: the repair.
+    pub async fn read(&self, ids: &[TicketId]) -> Result<Vec<Arc<Ticket>>, Error> {
+        let data = each!(self, store => store.read(ids).await)?;
+        let mut tickets = Vec::with_capacity(ids.len());
+        let mut unreadable = Vec::new();
+        for (id, data) in ids.iter().zip(data) {
+            match data.map(|data| wire::ticket(id.clone(), &data)) {
+                Some(Ok(ticket)) => tickets.push(Arc::new(ticket)),
+                Some(Err(error)) => {
+                    tracing::error!(ticket = %id, %error, "taken out of matchmaking");
+                    unreadable.push(id.clone());
+                }
+                None => {}
+            }
+        }
+        for id in unreadable {
+            self.deindex(&id).await?;
+        }
+        Ok(tickets)
+    }
+
+    /// Makes pending tickets active again.
+    pub async fn release(&self, ids: &[TicketId]) -> Result<(), Error> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        each!(self, store => store.release(ids).await)
+    }
+
+    /// Writes matches: for each its assignments, the end of its tickets' part in matchmaking, its event, and the push.
+    pub async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, Error> {
+        each!(self, store => store.assign(groups).await)
+    }
+
+    /// What happens from now on, to be told to watchers. The stream ends when the store is lost.
+    pub async fn pushes(&self) -> Result<BoxStream<'static, Push>, Error> {
+        each!(self, store => store.pushes().await)
+    }
+
+    /// Passes wake-ups on until the store is lost.
+    pub async fn listen_for_wakes(&self, engine: &EngineName, wake: &Notify) -> Result<(), Error> {
+        each!(self, store => store.listen_for_wakes(engine, wake).await)
+    }
+
+    /// Takes matches that nobody has told to the bus yet. What was taken and is not done with after `retake` can be taken
+    /// again.
+    pub async fn take_events(
+        &self,
+        consumer: &str,
+        max: usize,
+        retake: Duration,
+    ) -> Result<Vec<Entry>, Error> {
+        each!(self, store => store.take_events(consumer, max, retake).await)
+    }
+
+    /// Forgets matches that the bus has.
+    pub async fn events_done(&self, entries: &[Entry]) -> Result<(), Error> {
+        each!(self, store => store.events_done(entries).await)
+    }
+
+    /// How many entries wait to be told to the bus.
+    pub async fn events_waiting(&self) -> Result<u64, Error> {
+        each!(self, store => store.events_waiting().await)
+    }
+
+    /// Makes sure that the assignments of these matches are where they are read.
+    pub async fn copy_assignments(&self, made: &Bytes) -> Result<(), Error> {
+        each!(self, store => store.copy_assignments(made).await)
+    }
+
+    /// The oldest tickets that take part, and how many there are in all.
+    pub async fn list(&self, limit: usize) -> Result<(Vec<TicketId>, u64), Error> {
+        each!(self, store => store.list(limit).await)
+    }
+
+    pub async fn status(&self, id: &TicketId) -> Result<Status, Error> {
+        each!(self, store => store.status(id).await)
+    }
+}

@@ -1,0 +1,318 @@
+//! Tickets in process: for one process, and for tests of match functions.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base::{Clock, Timestamp};
+use bytes::Bytes;
+use futures::StreamExt;
+use futures::stream::BoxStream;
+use tokio::sync::{Notify, broadcast};
+
+use super::{
+    Deleted, EngineName, Entry, Error, Fetched, Found, Group, NewTicket, Outcome, Push, Rules, Seen, Status,
+};
+use crate::metrics::Metrics;
+use crate::model::TicketId;
+
+/// How many pushes a slow listener may be behind before it has to ask.
+const PUSHES: usize = 4096;
+
+#[derive(Clone, Debug)]
+pub struct Memory {
+    rules: Rules,
+    clock: Clock,
+    metrics: Metrics,
+    state: Arc<Mutex<State>>,
+    pushes: broadcast::Sender<Push>,
+    /// Tickets have arrived.
+    arrived: Arc<Notify>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    tickets: HashMap<TicketId, Kept>,
+    /// By creation, of the tickets that take part.
+    queue: BTreeSet<(i64, TicketId)>,
+    pending: HashMap<TicketId, Timestamp>,
+    /// When each ticket's data goes.
+    ends: BTreeSet<(Timestamp, TicketId)>,
+    events: BTreeMap<u64, Event>,
+    last_event: u64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    /// Absent where an assignment outlives its ticket.
+    data: Option<Bytes>,
+    created: i64,
+    ends: Timestamp,
+    assignment: Option<Bytes>,
+}
+
+#[derive(Debug)]
+struct Event {
+    made: Bytes,
+    taken: Option<Timestamp>,
+}
+
+impl State {
+    /// Forgets what has expired. Returns how many still took part.
+    fn expire(&mut self, now: Timestamp) -> u64 {
+        let mut lost = 0;
+        while let Some((ends, id)) = self.ends.first().cloned() {
+            if ends > now {
+                break;
+            }
+            lost += u64::from(self.forget(&id));
+        }
+        lost
+    }
+
+    /// Returns whether the ticket took part.
+    fn forget(&mut self, id: &TicketId) -> bool {
+        let indexed = self.deindex(id);
+        if let Some(kept) = self.tickets.remove(id) {
+            self.ends.remove(&(kept.ends, id.clone()));
+        }
+        indexed
+    }
+
+    fn deindex(&mut self, id: &TicketId) -> bool {
+        self.pending.remove(id);
+        self.tickets.get(id).is_some_and(|kept| self.queue.remove(&(kept.created, id.clone())))
+    }
+
+    fn is_indexed(&self, id: &TicketId) -> bool {
+        self.tickets.get(id).is_some_and(|kept| self.queue.contains(&(kept.created, id.clone())))
+    }
+
+    fn outcome(&self, group: &Group, check: bool) -> Outcome {
+        let in_the_way = |id: &&TicketId| {
+            let assigned = self.tickets.get(*id).is_some_and(|kept| kept.assignment.is_some());
+            assigned || check && !self.is_indexed(id)
+        };
+        group.tickets.iter().find(in_the_way).map_or(Outcome::Assigned, |id| Outcome::Refused(id.clone()))
+    }
+}
+
+impl Memory {
+    pub(super) fn new(rules: Rules, clock: Clock, metrics: Metrics) -> Self {
+        Self {
+            rules,
+            clock,
+            metrics,
+            state: Arc::default(),
+            pushes: broadcast::channel(PUSHES).0,
+            arrived: Arc::default(),
+        }
+    }
+
+    /// The state as it is now.
+    fn state(&self) -> (MutexGuard<'_, State>, Timestamp) {
+        let now = self.clock.now();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        self.metrics.repaired.inc_by(state.expire(now));
+        (state, now)
+    }
+
+    fn push(&self, push: Push) {
+        // Nobody listening is fine.
+        let _ = self.pushes.send(push);
+    }
+
+    pub(super) async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
+        let (mut state, now) = self.state();
+        if !state.tickets.contains_key(&ticket.id) {
+            let (ends, created) = (after(now, ticket.ttl), ticket.created.micros());
+            state.ends.insert((ends, ticket.id.clone()));
+            state.queue.insert((created, ticket.id.clone()));
+            state
+                .tickets
+                .insert(ticket.id, Kept { data: Some(ticket.data), created, ends, assignment: None });
+        }
+        drop(state);
+        self.arrived.notify_one();
+        Ok(())
+    }
+
+    pub(super) async fn find(&self, id: &TicketId) -> Result<Found, Error> {
+        let (state, _) = self.state();
+        let kept = state.tickets.get(id);
+        Ok(kept.map_or_else(Found::default, |kept| Found {
+            data: kept.data.clone(),
+            assignment: kept.assignment.clone(),
+        }))
+    }
+
+    pub(super) async fn look(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
+        let (state, _) = self.state();
+        let look = |id| match state.tickets.get(id) {
+            None => Seen::Gone,
+            Some(Kept { assignment: None, .. }) => Seen::Waiting,
+            Some(Kept { assignment: Some(assignment), .. }) => Seen::Assigned(assignment.clone()),
+        };
+        Ok(ids.iter().map(look).collect())
+    }
+
+    pub(super) async fn delete(&self, id: &TicketId) -> Result<Deleted, Error> {
+        let (mut state, _) = self.state();
+        match state.tickets.get(id) {
+            None => Ok(Deleted::Unknown),
+            Some(kept) if kept.assignment.is_some() => Ok(Deleted::Assigned),
+            Some(_) => {
+                state.forget(id);
+                self.push(Push::Gone(id.clone()));
+                Ok(Deleted::Done)
+            }
+        }
+    }
+
+    pub(super) async fn deindex(&self, id: &TicketId) -> Result<(), Error> {
+        self.state().0.deindex(id);
+        Ok(())
+    }
+
+    pub(super) async fn fetch(&self, _: &EngineName, limit: usize) -> Result<Fetched, Error> {
+        let (mut state, now) = self.state();
+        let live = |since: &Timestamp| now.distance(*since) <= self.rules.pending_timeout;
+        let active =
+            state.queue.iter().map(|(_, id)| id).filter(|id| !state.pending.get(*id).is_some_and(live));
+        let ids: Vec<TicketId> = active.take(limit).cloned().collect();
+        state.pending.extend(ids.iter().map(|id| (id.clone(), now)));
+        Ok(Fetched { ids, waiting: state.queue.len() as u64 })
+    }
+
+    pub(super) async fn read(&self, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
+        let (state, _) = self.state();
+        Ok(ids.iter().map(|id| state.tickets.get(id).and_then(|kept| kept.data.clone())).collect())
+    }
+
+    pub(super) async fn release(&self, ids: &[TicketId]) -> Result<(), Error> {
+        let (mut state, _) = self.state();
+        for id in ids {
+            state.pending.remove(id);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, Error> {
+        let (mut state, now) = self.state();
+        let ends = after(now, self.rules.assigned_ttl);
+        let mut outcomes = Vec::with_capacity(groups.len());
+        let mut made = Vec::new();
+        for group in groups {
+            let outcome = state.outcome(group, self.rules.check_tickets);
+            if outcome == Outcome::Assigned {
+                for id in &group.tickets {
+                    state.assign(id, &group.assignment, ends);
+                }
+                made.extend_from_slice(&group.made);
+            }
+            outcomes.push(outcome);
+        }
+        if !made.is_empty() {
+            let made = Bytes::from(made);
+            state.last_event += 1;
+            let number = state.last_event;
+            state.events.insert(number, Event { made: made.clone(), taken: None });
+            drop(state);
+            self.push(Push::Assigned(made));
+        }
+        Ok(outcomes)
+    }
+
+    pub(super) async fn pushes(&self) -> Result<BoxStream<'static, Push>, Error> {
+        let listening = self.pushes.subscribe();
+        let stream = futures::stream::unfold(listening, |mut listening| async move {
+            match listening.recv().await {
+                Ok(push) => Some((push, listening)),
+                Err(broadcast::error::RecvError::Lagged(_)) => Some((Push::Missed, listening)),
+                Err(broadcast::error::RecvError::Closed) => None,
+            }
+        });
+        Ok(stream.boxed())
+    }
+
+    pub(super) async fn listen_for_wakes(&self, _: &EngineName, wake: &Notify) -> Result<(), Error> {
+        loop {
+            self.arrived.notified().await;
+            wake.notify_one();
+        }
+    }
+
+    pub(super) async fn take_events(
+        &self,
+        _: &str,
+        max: usize,
+        retake: Duration,
+    ) -> Result<Vec<Entry>, Error> {
+        let (mut state, now) = self.state();
+        let free = |event: &Event| event.taken.is_none_or(|taken| now.distance(taken) >= retake);
+        let events = state.events.iter_mut().filter(|(_, event)| free(event));
+        let entries = events.take(max).map(|(key, event)| {
+            event.taken = Some(now);
+            Entry { key: key.to_string(), made: event.made.clone() }
+        });
+        Ok(entries.collect())
+    }
+
+    pub(super) async fn events_done(&self, entries: &[Entry]) -> Result<(), Error> {
+        let (mut state, _) = self.state();
+        for number in entries.iter().filter_map(|entry| entry.key.parse::<u64>().ok()) {
+            state.events.remove(&number);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn events_waiting(&self) -> Result<u64, Error> {
+        Ok(self.state().0.events.len() as u64)
+    }
+
+    pub(super) async fn copy_assignments(&self, _: &Bytes) -> Result<(), Error> {
+        Ok(())
+    }
+
+    pub(super) async fn list(&self, limit: usize) -> Result<(Vec<TicketId>, u64), Error> {
+        let (state, _) = self.state();
+        let ids = state.queue.iter().take(limit).map(|(_, id)| id.clone()).collect();
+        Ok((ids, state.queue.len() as u64))
+    }
+
+    pub(super) async fn status(&self, id: &TicketId) -> Result<Status, Error> {
+        let found = self.find(id).await?;
+        let (state, now) = self.state();
+        Ok(Status {
+            found,
+            indexed: state.is_indexed(id),
+            pending_since: state
+                .pending
+                .get(id)
+                .filter(|since| now.distance(**since) <= self.rules.pending_timeout)
+                .map(|since| since.as_millis() / 1000),
+            ttl: state.tickets.get(id).map(|kept| kept.ends.distance(now)),
+        })
+    }
+}
+
+impl State {
+    fn assign(&mut self, id: &TicketId, assignment: &Bytes, ends: Timestamp) {
+        self.deindex(id);
+        // Without the check a ticket may be gone already; its player still learns where to go.
+        let kept = self.tickets.entry(id.clone()).or_insert_with(|| Kept {
+            data: None,
+            created: 0,
+            ends,
+            assignment: None,
+        });
+        let before = std::mem::replace(&mut kept.ends, ends);
+        kept.assignment = Some(assignment.clone());
+        self.ends.remove(&(before, id.clone()));
+        self.ends.insert((ends, id.clone()));
+    }
+}
+
+fn after(now: Timestamp, by: Duration) -> Timestamp {
+    Timestamp::from_millis(now.as_millis().saturating_add(by.as_millis().try_into().unwrap_or(i64::MAX)))
+}

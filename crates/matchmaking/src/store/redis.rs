@@ -1,0 +1,430 @@
+//! Tickets in Redis: the five keys that minimatch documents, and four of our own (see docs/adr/0004).
+
+mod events;
+mod keys;
+mod lock;
+mod scripts;
+
+use std::time::Duration;
+
+use ::redis::FromRedisValue;
+use ::redis::aio::ConnectionManager;
+use bytes::Bytes;
+use config::Choice;
+use futures::StreamExt;
+use futures::future::try_join_all;
+use futures::stream::BoxStream;
+use tokio::sync::Notify;
+
+use super::{
+    Deleted, EngineName, Error, Fetched, Found, Group, NewTicket, Outcome, Push, Rules, Seen, Status,
+};
+use crate::batch::Batcher;
+use crate::metrics::Metrics;
+use crate::model::TicketId;
+use crate::wire;
+
+use self::keys::Keys;
+use self::lock::{Held, Lock};
+use self::scripts::{SCRIPTS, Script, Step};
+
+/// How many tickets one script may touch: Redis does nothing else meanwhile.
+const BATCH: usize = 1000;
+
+/// How long a subscription may be silent before it is asked whether it lives.
+const QUIET: Duration = Duration::from_secs(5);
+
+/// How steps of several processes are kept apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Coordination {
+    /// Each step is one script.
+    Script,
+    /// Each step is one script under the documented lock, which programs that lock respect.
+    Lock,
+}
+
+impl Choice for Coordination {
+    const WORDS: &'static [(&'static str, Self)] = &[("script", Self::Script), ("lock", Self::Lock)];
+}
+
+/// Servers beside the primary.
+#[derive(Clone, Debug, Default)]
+pub struct Redises {
+    /// Where assignments are read.
+    pub assignments: Option<hot::Redis>,
+    /// Where tickets are read first.
+    pub replica: Option<hot::Redis>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Redis {
+    servers: Servers,
+    keys: Keys,
+    rules: Rules,
+    lock: Option<Lock>,
+    metrics: Metrics,
+    creating: Batcher<NewTicket, Result<(), Error>>,
+    finding: Batcher<TicketId, Result<Found, Error>>,
+}
+
+/// Which server is asked for what.
+#[derive(Clone, Debug)]
+struct Servers {
+    primary: hot::Redis,
+    others: Redises,
+}
+
+impl Servers {
+    fn is_one(&self) -> bool {
+        self.others.assignments.is_none() && self.others.replica.is_none()
+    }
+
+    fn primary(&self) -> ConnectionManager {
+        self.primary.connection.clone()
+    }
+
+    fn assignments(&self) -> ConnectionManager {
+        self.others.assignments.as_ref().unwrap_or(&self.primary).connection.clone()
+    }
+
+    async fn find(&self, keys: &Keys, ids: &[TicketId]) -> Result<Vec<Found>, Error> {
+        let assigns: Vec<String> = ids.iter().map(|id| keys.assign(id)).collect();
+        let (data, assignments) = if self.is_one() {
+            let tickets = ids.iter().map(|id| keys.ticket(id));
+            let mut data = get_many(self.primary(), &tickets.chain(assigns).collect::<Vec<_>>()).await?;
+            let assignments = data.split_off(ids.len());
+            (data, assignments)
+        } else {
+            tokio::try_join!(self.data(keys, ids), get_many(self.assignments(), &assigns))?
+        };
+        Ok(data.into_iter().zip(assignments).map(|(data, assignment)| Found { data, assignment }).collect())
+    }
+
+    /// The data of tickets: from the replica, and what it lacks from the primary.
+    async fn data(&self, keys: &Keys, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
+        let keys: Vec<String> = ids.iter().map(|id| keys.ticket(id)).collect();
+        let Some(replica) = &self.others.replica else { return get_many(self.primary(), &keys).await };
+        let mut data = get_many(replica.connection.clone(), &keys).await.unwrap_or_else(|error| {
+            tracing::warn!(
+                cause = base::error::chain(&error),
+                "the replica does not answer: asking the primary"
+            );
+            vec![None; ids.len()]
+        });
+        let missing: Vec<usize> = (0..data.len()).filter(|at| data[*at].is_none()).collect();
+        if !missing.is_empty() {
+            let keys: Vec<String> = missing.iter().map(|at| keys[*at].clone()).collect();
+            for (at, found) in missing.into_iter().zip(get_many(self.primary(), &keys).await?) {
+                data[at] = found;
+            }
+        }
+        Ok(data)
+    }
+}
+
+impl Redis {
+    pub(super) fn new(primary: hot::Redis, others: Redises, rules: Rules, metrics: Metrics) -> Self {
+        let keys = Keys::new(&rules.key_prefix);
+        let lock = match rules.coordination {
+            Coordination::Script => None,
+            Coordination::Lock => Some(Lock::new(primary.connection.clone(), &keys)),
+        };
+        let servers = Servers { primary, others };
+        let (of, at) = (servers.clone(), keys.clone());
+        let creating = Batcher::new(BATCH / 4, move |tickets| create(of.primary(), at.clone(), tickets));
+        let (of, at) = (servers.clone(), keys.clone());
+        let finding = Batcher::new(BATCH / 4, move |ids| find(of.clone(), at.clone(), ids));
+        Self { servers, keys, rules, lock, metrics, creating, finding }
+    }
+
+    /// Runs a step, under the lock where that is asked for.
+    async fn step<T: FromRedisValue>(
+        &self,
+        script: &'static Script,
+        args: impl FnOnce(&mut Step),
+    ) -> Result<T, Error> {
+        let held = match &self.lock {
+            None => None,
+            Some(lock) => Some(lock.acquire().await?),
+        };
+        let mut step = script.step(&self.keys, held.as_ref().map_or("", Held::token));
+        args(&mut step);
+        let run = step.run(self.servers.primary());
+        match held {
+            None => run.await,
+            Some(held) => {
+                let done = held.during(run).await;
+                held.release().await;
+                done
+            }
+        }
+    }
+
+    pub(super) async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
+        self.creating.run(ticket).await
+    }
+
+    pub(super) async fn find(&self, id: &TicketId) -> Result<Found, Error> {
+        self.finding.run(id.clone()).await
+    }
+
+    pub(super) async fn look(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
+        let batches = ids.chunks(BATCH).map(|ids| self.look_at_batch(ids));
+        Ok(try_join_all(batches).await?.concat())
+    }
+
+    async fn look_at_batch(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
+        let assigns: Vec<String> = ids.iter().map(|id| self.keys.assign(id)).collect();
+        let mut seen: Vec<Seen> = get_many(self.servers.assignments(), &assigns)
+            .await?
+            .into_iter()
+            .map(|assignment| assignment.map_or(Seen::Waiting, Seen::Assigned))
+            .collect();
+        let waiting: Vec<usize> = (0..ids.len()).filter(|at| seen[*at] == Seen::Waiting).collect();
+        if waiting.is_empty() {
+            return Ok(seen);
+        }
+        // Usually all are there, which one command can tell.
+        let keys: Vec<String> = waiting.iter().map(|at| self.keys.ticket(&ids[*at])).collect();
+        let there: usize = ::redis::cmd("EXISTS").arg(&keys).query_async(&mut self.servers.primary()).await?;
+        if there < keys.len() {
+            let mut each = ::redis::pipe();
+            for key in &keys {
+                each.cmd("EXISTS").arg(key);
+            }
+            let there: Vec<bool> = each.query_async(&mut self.servers.primary()).await?;
+            for (at, _) in waiting.into_iter().zip(there).filter(|(_, there)| !there) {
+                seen[at] = Seen::Gone;
+            }
+        }
+        Ok(seen)
+    }
+
+    pub(super) async fn delete(&self, id: &TicketId) -> Result<Deleted, Error> {
+        let deleted: u8 = self.step(&SCRIPTS.delete, |step| step.arg(id.as_str()).end()).await?;
+        match deleted {
+            0 => Ok(Deleted::Unknown),
+            1 => Ok(Deleted::Done),
+            _ => Ok(Deleted::Assigned),
+        }
+    }
+
+    pub(super) async fn deindex(&self, id: &TicketId) -> Result<(), Error> {
+        self.step(&SCRIPTS.deindex, |step| step.arg("0").arg(id.as_str()).end()).await
+    }
+
+    pub(super) async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<Fetched, Error> {
+        let timeout = self.rules.pending_timeout.as_secs();
+        let add = |step: &mut Step| step.arg(limit).arg(timeout).arg(&**engine).end();
+        let (fetched, queued) = read_fetched(self.step(&SCRIPTS.fetch, add).await?);
+        // Tickets that another program wrote are not in the queue. Once they are, they may be older than those in hand.
+        if fetched.waiting <= queued || self.adopt().await? == 0 {
+            return Ok(fetched);
+        }
+        self.release(&fetched.ids).await?;
+        Ok(read_fetched(self.step(&SCRIPTS.fetch, add).await?).0)
+    }
+
+    /// Gives tickets that another program wrote their place in the queue. Returns how many.
+    async fn adopt(&self) -> Result<u64, Error> {
+        let ids: Vec<String> = ::redis::cmd("ZDIFF")
+            .arg(2)
+            .arg(self.keys.all())
+            .arg(self.keys.queue())
+            .query_async(&mut self.servers.primary())
+            .await?;
+        let mut adopted = 0;
+        for ids in ids.chunks(BATCH) {
+            let ids: Vec<TicketId> = ids.iter().filter_map(|id| TicketId::parse(id)).collect();
+            // What cannot be read takes its place too: reading it for a match takes it out, with a log line.
+            let created =
+                |id: &TicketId, data: Bytes| wire::ticket(id.clone(), &data).map(|ticket| ticket.created);
+            let data = self.read(&ids).await?;
+            let found =
+                ids.iter().zip(data).filter_map(|(id, data)| data.map(|data| (id, created(id, data))));
+            let places: Vec<(i64, &TicketId)> =
+                found.map(|(id, created)| (created.unwrap_or_default().micros(), id)).collect();
+            let add = |step: &mut Step| {
+                places.iter().for_each(|(created, id)| step.arg(*created).arg(id.as_str()).end());
+            };
+            adopted += self.step::<u64>(&SCRIPTS.adopt, add).await?;
+        }
+        self.metrics.adopted.inc_by(adopted);
+        Ok(adopted)
+    }
+
+    pub(super) async fn read(&self, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
+        let batches = ids.chunks(BATCH).map(|ids| self.servers.data(&self.keys, ids));
+        let data = try_join_all(batches).await?.concat();
+        let lost: Vec<&TicketId> =
+            ids.iter().zip(&data).filter(|(_, data)| data.is_none()).map(|(id, _)| id).collect();
+        for lost in lost.chunks(BATCH) {
+            let add =
+                |step: &mut Step| lost.iter().fold(step.arg("1"), |step, id| step.arg(id.as_str())).end();
+            self.metrics.repaired.inc_by(self.step(&SCRIPTS.deindex, add).await?);
+        }
+        Ok(data)
+    }
+
+    pub(super) async fn release(&self, ids: &[TicketId]) -> Result<(), Error> {
+        self.step(&SCRIPTS.release, |step| ids.iter().fold(step, |step, id| step.arg(id.as_str())).end())
+            .await
+    }
+
+    pub(super) async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, Error> {
+        let mut batches = vec![Vec::new()];
+        let mut size = 0;
+        for group in groups {
+            if size + group.tickets.len() > BATCH && size > 0 {
+                batches.push(Vec::new());
+                size = 0;
+            }
+            size += group.tickets.len();
+            if let Some(batch) = batches.last_mut() {
+                batch.push(group);
+            }
+        }
+        let outcomes = try_join_all(batches.iter().map(|batch| self.assign_batch(batch))).await?;
+        Ok(outcomes.concat())
+    }
+
+    async fn assign_batch(&self, groups: &[&Group]) -> Result<Vec<Outcome>, Error> {
+        let check = if self.rules.check_tickets { "1" } else { "0" };
+        let lifetime = self.rules.assigned_ttl.as_millis() as u64;
+        let add = |step: &mut Step| {
+            let step = step.arg(check).arg(lifetime);
+            for group in groups {
+                step.arg(group.tickets.len()).arg(&group.assignment[..]).arg(&group.made[..]);
+                group.tickets.iter().for_each(|id| step.arg(id.as_str()).end());
+            }
+        };
+        let obstacles: Vec<usize> = self.step(&SCRIPTS.assign, add).await?;
+        let outcomes: Vec<Outcome> = groups
+            .iter()
+            .zip(obstacles)
+            .map(|(group, obstacle)| match obstacle.checked_sub(1).and_then(|at| group.tickets.get(at)) {
+                None => Outcome::Assigned,
+                Some(id) => Outcome::Refused(id.clone()),
+            })
+            .collect();
+        if self.servers.others.assignments.is_some() {
+            let made = groups.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Assigned);
+            let made: Vec<u8> = made.flat_map(|(group, _)| group.made.iter().copied()).collect();
+            // The relay does so again before it lets go of the match.
+            if let Err(error) = self.copy_assignments(&made.into()).await {
+                tracing::warn!(cause = base::error::chain(&error), "assignments are copied later");
+            }
+        }
+        Ok(outcomes)
+    }
+
+    /// Copies assignments to where they are read. The first copy stands.
+    pub(super) async fn copy_assignments(&self, made: &Bytes) -> Result<(), Error> {
+        let Some(assignments) = &self.servers.others.assignments else { return Ok(()) };
+        let lifetime = self.rules.assigned_ttl.as_millis().to_string();
+        let mut copies = ::redis::pipe();
+        for made in wire::matches_made(made).unwrap_or_default() {
+            let Some(assignment) = made.assignment.as_option() else { continue };
+            let assignment = buffa::Message::encode_to_vec(assignment);
+            for id in wire::ticket_ids(&made) {
+                let set = copies.cmd("SET").arg(self.keys.assign(&id)).arg(&assignment);
+                set.arg("NX").arg("PX").arg(&lifetime).ignore();
+            }
+        }
+        Ok(copies.query_async::<()>(&mut assignments.connection.clone()).await?)
+    }
+
+    pub(super) async fn pushes(&self) -> Result<BoxStream<'static, Push>, Error> {
+        let (assigned, gone) = (self.keys.assigned_channel(), self.keys.gone_channel());
+        let messages = self.servers.primary.subscribe(&[assigned.clone(), gone], QUIET).await?;
+        let pushes = messages.filter_map(move |message| {
+            let payload = Bytes::copy_from_slice(message.get_payload_bytes());
+            let push = if message.get_channel_name() == assigned {
+                Some(Push::Assigned(payload))
+            } else {
+                std::str::from_utf8(&payload).ok().and_then(TicketId::parse).map(Push::Gone)
+            };
+            async { push }
+        });
+        Ok(pushes.boxed())
+    }
+
+    pub(super) async fn listen_for_wakes(&self, engine: &EngineName, wake: &Notify) -> Result<(), Error> {
+        let messages = self.servers.primary.subscribe(&[self.keys.wake_channel(engine)], QUIET).await?;
+        // What arrived before we listened.
+        wake.notify_one();
+        messages.for_each(async |_| wake.notify_one()).await;
+        Ok(())
+    }
+
+    pub(super) async fn list(&self, limit: usize) -> Result<(Vec<TicketId>, u64), Error> {
+        let mut both = ::redis::pipe();
+        both.cmd("ZRANGE").arg(self.keys.queue()).arg(0).arg(limit.saturating_sub(1));
+        both.cmd("SCARD").arg(self.keys.all());
+        let (ids, count): (Vec<String>, u64) = both.query_async(&mut self.servers.primary()).await?;
+        // Redis has no way to ask for none.
+        Ok((ids.iter().take(limit).filter_map(|id| TicketId::parse(id)).collect(), count))
+    }
+
+    pub(super) async fn status(&self, id: &TicketId) -> Result<Status, Error> {
+        let found = self.find(id).await?;
+        let mut all = ::redis::pipe();
+        all.cmd("SISMEMBER").arg(self.keys.all()).arg(id.as_str());
+        all.cmd("ZSCORE").arg(self.keys.pending()).arg(id.as_str());
+        all.cmd("PTTL").arg(self.keys.ticket(id));
+        all.cmd("TIME");
+        let (indexed, since, ttl, (now, _)): (bool, Option<f64>, i64, (f64, u64)) =
+            all.query_async(&mut self.servers.primary()).await?;
+        let live = now - self.rules.pending_timeout.as_secs_f64();
+        Ok(Status {
+            found,
+            indexed,
+            pending_since: since.filter(|since| *since >= live).map(|since| since as i64),
+            ttl: ttl.try_into().ok().map(Duration::from_millis),
+        })
+    }
+}
+
+/// Makes tickets that came together in one script. It needs no lock: no other step can be disturbed by it.
+async fn create(
+    connection: ConnectionManager,
+    keys: Keys,
+    tickets: Vec<NewTicket>,
+) -> Vec<Result<(), Error>> {
+    let mut step = SCRIPTS.create.step(&keys, "");
+    for ticket in &tickets {
+        step.arg(ticket.id.as_str()).arg(ticket.ttl.as_millis() as u64);
+        step.arg(ticket.created.micros()).arg(&ticket.data[..]);
+    }
+    let mut made = step.run::<()>(connection.clone()).await;
+    if is_cut_off(&made) {
+        made = step.run(connection).await;
+    }
+    vec![made; tickets.len()]
+}
+
+/// Reads what there is under these ids, for players.
+async fn find(servers: Servers, keys: Keys, ids: Vec<TicketId>) -> Vec<Result<Found, Error>> {
+    let mut found = servers.find(&keys, &ids).await;
+    if is_cut_off(&found) {
+        found = servers.find(&keys, &ids).await;
+    }
+    match found {
+        Ok(found) => found.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error); ids.len()],
+    }
+}
+
+/// Whether the connection was lost meanwhile: what does no harm when it is done twice is then done again.
+fn is_cut_off<T>(done: &Result<T, Error>) -> bool {
+    matches!(done, Err(Error::Store(hot::Error::Unreachable(_))))
+}
+
+async fn get_many(mut connection: ConnectionManager, keys: &[String]) -> Result<Vec<Option<Bytes>>, Error> {
+    Ok(::redis::cmd("MGET").arg(keys).query_async(&mut connection).await?)
+}
+
+/// Also returns the size of the queue.
+fn read_fetched((waiting, queued, ids): (u64, u64, Vec<String>)) -> (Fetched, u64) {
+    (Fetched { ids: ids.iter().filter_map(|id| TicketId::parse(id)).collect(), waiting }, queued)
+}

@@ -1,0 +1,94 @@
+//! The documented lock, for systems where a program that locks still runs.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::redis::aio::ConnectionManager;
+use base::Backoff;
+use base::id::Uuid;
+use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::Instant;
+
+use super::keys::Keys;
+use super::scripts::{SCRIPTS, Step};
+use crate::error::Error;
+
+/// How long the lock outlives a holder that died.
+const LIFE: Duration = Duration::from_secs(5);
+/// How often a holder says that it lives.
+const EXTEND: Duration = Duration::from_secs(1);
+/// How long to wait for the lock.
+const PATIENCE: Duration = Duration::from_secs(10);
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_millis(20));
+
+#[derive(Clone, Debug)]
+pub(super) struct Lock {
+    connection: ConnectionManager,
+    keys: Arc<[String; 4]>,
+    /// Those who wait in this process wait here, not at Redis.
+    turn: Arc<Mutex<()>>,
+}
+
+impl Lock {
+    pub(super) fn new(connection: ConnectionManager, keys: &Keys) -> Self {
+        Self { connection, keys: Arc::new(keys.lock()), turn: Arc::default() }
+    }
+
+    /// Takes the lock. Every step under it has to check, in its own script, that it is still the holder's.
+    pub(super) async fn acquire(&self) -> Result<Held, Error> {
+        let turn = tokio::time::timeout(PATIENCE, self.turn.clone().lock_owned())
+            .await
+            .map_err(|_| Error::Locked)?;
+        let token = Uuid::new_v4().simple().to_string();
+        let deadline = Instant::now() + PATIENCE;
+        for failures in 1.. {
+            let mut step = SCRIPTS.lock.call(&self.keys[..]);
+            if step.arg(&token).arg(LIFE.as_millis() as u64).run(self.connection.clone()).await? {
+                break;
+            }
+            if Instant::now() > deadline {
+                return Err(Error::Locked);
+            }
+            tokio::time::sleep(AGAIN.after(failures)).await;
+        }
+        Ok(Held { lock: self.clone(), token, _turn: turn })
+    }
+}
+
+/// The lock, held. It ends by itself if it is not released.
+#[derive(Debug)]
+pub(super) struct Held {
+    lock: Lock,
+    token: String,
+    _turn: OwnedMutexGuard<()>,
+}
+
+impl Held {
+    pub(super) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// Does something while the lock is held, for as long as it takes.
+    pub(super) async fn during<T>(&self, step: impl Future<Output = T>) -> T {
+        tokio::pin!(step);
+        loop {
+            tokio::select! {
+                done = step.as_mut() => return done,
+                () = tokio::time::sleep(EXTEND) => {
+                    let mut extend = SCRIPTS.extend.call(&self.lock.keys[..]);
+                    self.try_to(extend.arg(&self.token).arg(LIFE.as_millis() as u64), "extended").await;
+                }
+            }
+        }
+    }
+
+    pub(super) async fn release(self) {
+        self.try_to(SCRIPTS.unlock.call(&self.lock.keys[..]).arg(&self.token), "released").await;
+    }
+
+    async fn try_to(&self, step: &Step, what: &str) {
+        if let Err(error) = step.run::<()>(self.lock.connection.clone()).await {
+            tracing::warn!(cause = base::error::chain(&error), "the lock is not {what}");
+        }
+    }
+}

@@ -1,0 +1,11 @@
+-- Holds the lock for longer.
+-- KEYS as in lock.lua. ARGV[1] token; ARGV[2] lifetime in ms.
+-- Returns on how many keys the lock is still ours.
+local held = 0
+for _, key in ipairs(KEYS) do
+  if redis.call('GET', key) == ARGV[1] then
+    redis.call('PEXPIRE', key, ARGV[2])
+    held = held + 1
+  end
+end
+return held

@@ -1,0 +1,6 @@
+-- Gives the lock back, where it is still ours.
+-- KEYS as in lock.lua. ARGV[1] token.
+for _, key in ipairs(KEYS) do
+  if redis.call('GET', key) == ARGV[1] then redis.call('DEL', key) end
+end
+return redis.status_reply('OK')

@@ -1,0 +1,122 @@
+//! Between the wire's types and ours.
+
+use std::time::Duration;
+
+use buffa::{Message, MessageField};
+use buffa_types::google::protobuf as wkt;
+use bytes::Bytes;
+use proto::{openmatch, playhouse};
+
+use crate::model::{Any, Assignment, Match, Moment, SearchFields, Ticket, TicketId};
+
+/// The entry of `persistent_field` that says how long a ticket may wait.
+pub(crate) const TTL: &str = "ttl";
+const INT64: &str = "type.googleapis.com/google.protobuf.Int64Value";
+
+/// What is stored is not a ticket.
+#[derive(Debug, thiserror::Error)]
+#[error("the data of ticket {0} cannot be read")]
+pub(crate) struct Unreadable(pub(crate) TicketId);
+
+/// Reads what is stored under a ticket's id. The id is the key's: it is what all other keys know the ticket by.
+pub(crate) fn ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreadable> {
+    let Ok(mut wire) = openmatch::Ticket::decode_from_slice(data) else { return Err(Unreadable(id)) };
+    let created = wire.create_time.as_option().map(moment).unwrap_or_default();
+    let ttl = wire.persistent_field.get(TTL).and_then(duration);
+    let fields = wire.search_fields.take().map(|fields| SearchFields {
+        doubles: fields.double_args.into_iter().collect(),
+        strings: fields.string_args.into_iter().collect(),
+        tags: fields.tags,
+    });
+    Ok(Ticket {
+        id,
+        created,
+        expires: ttl.map(|ttl| Moment::from_nanos(created.nanos().saturating_add(nanos(ttl)))),
+        fields: fields.unwrap_or_default(),
+        extensions: wire.extensions.drain().map(|(name, any)| (name, any_from(any))).collect(),
+    })
+}
+
+pub(crate) fn fields_to_wire(fields: SearchFields) -> openmatch::SearchFields {
+    openmatch::SearchFields {
+        double_args: fields.doubles.into_iter().collect(),
+        string_args: fields.strings.into_iter().collect(),
+        tags: fields.tags,
+        ..Default::default()
+    }
+}
+
+pub(crate) fn assignment_to_wire(assignment: &Assignment) -> openmatch::Assignment {
+    openmatch::Assignment {
+        connection: assignment.connection.clone(),
+        extensions: assignment.extensions.iter().map(|(name, any)| (name.clone(), any_to(any))).collect(),
+        ..Default::default()
+    }
+}
+
+/// A match that is about to be written: as bytes that can be joined with those of others.
+pub(crate) fn made(
+    made: &Match,
+    assignment: openmatch::Assignment,
+    at: base::Timestamp,
+    traceparent: &str,
+) -> Bytes {
+    let made = playhouse::MatchMade {
+        match_id: made.id.to_string(),
+        match_profile: made.profile.to_string(),
+        match_function: made.function.to_string(),
+        ticket_ids: made.tickets.iter().map(|ticket| ticket.id.to_string()).collect(),
+        assignment: MessageField::some(assignment),
+        made_at: at.as_millis(),
+        traceparent: traceparent.to_owned(),
+        ..Default::default()
+    };
+    playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes()
+}
+
+/// Reads matches that were joined end to end.
+pub(crate) fn matches_made(data: &[u8]) -> Option<Vec<playhouse::MatchMade>> {
+    playhouse::MatchesMade::decode_from_slice(data).ok().map(|made| made.matches)
+}
+
+pub(crate) fn moment(time: &wkt::Timestamp) -> Moment {
+    Moment::from_nanos(time.seconds.saturating_mul(1_000_000_000).saturating_add(time.nanos.into()))
+}
+
+pub(crate) fn timestamp(moment: Moment) -> wkt::Timestamp {
+    let nanos = moment.nanos().rem_euclid(1_000_000_000);
+    wkt::Timestamp {
+        seconds: moment.nanos().div_euclid(1_000_000_000),
+        nanos: nanos.try_into().unwrap_or_default(),
+        ..Default::default()
+    }
+}
+
+/// A length of time as tickets carry it.
+pub(crate) fn duration_to_any(length: Duration) -> wkt::Any {
+    let value = wkt::Int64Value { value: nanos(length), ..Default::default() }.encode_to_bytes();
+    any_to(&Any { type_url: INT64.to_owned(), value })
+}
+
+pub(crate) fn duration(any: &wkt::Any) -> Option<Duration> {
+    let is_number = any.type_url.rsplit('/').next() == INT64.rsplit('/').next();
+    let number = is_number.then(|| wkt::Int64Value::decode_from_slice(&any.value).ok())??;
+    number.value.try_into().ok().map(Duration::from_nanos)
+}
+
+fn nanos(length: Duration) -> i64 {
+    length.as_nanos().try_into().unwrap_or(i64::MAX)
+}
+
+fn any_from(any: wkt::Any) -> Any {
+    Any { type_url: any.type_url, value: any.value }
+}
+
+fn any_to(any: &Any) -> wkt::Any {
+    wkt::Any { type_url: any.type_url.clone(), value: any.value.clone(), ..Default::default() }
+}
+
+/// The ids of a match that was made.
+pub(crate) fn ticket_ids(made: &playhouse::MatchMade) -> impl Iterator<Item = TicketId> {
+    made.ticket_ids.iter().filter_map(|id| TicketId::parse(id))
+}

@@ -1,0 +1,193 @@
+//! Many engines, plugins that fail at random, players who leave at random: no ticket is lost, none plays twice.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base::Clock;
+use fastrand::Rng;
+use matchmaking::Engine;
+use matchmaking::engine::{EngineConfig, Profile};
+use matchmaking::model::{Proposal, TicketId};
+use matchmaking::store::Deleted;
+
+use crate::on_both_stores;
+use crate::plugins::{Fault, assigner, evaluator, function, servers, tagged};
+use crate::world::{World, engine_config};
+
+const TICKETS: usize = 2000;
+const ENGINES: usize = 4;
+
+on_both_stores! {
+    whatever_fails_every_ticket_plays_once_or_has_left_or_waits,
+    also_when_engines_take_each_others_tickets,
+}
+
+#[derive(Clone)]
+struct Dice(Arc<Mutex<Rng>>);
+
+impl Dice {
+    fn new(seed: u64) -> Self {
+        Self(Arc::new(Mutex::new(Rng::with_seed(seed))))
+    }
+
+    fn one_in(&self, n: u32) -> bool {
+        self.0.lock().unwrap().u32(0..n) == 0
+    }
+
+    /// Some fault, rarely one that takes its time.
+    fn fault(&self) -> Option<Fault> {
+        match self.0.lock().unwrap().u32(0..100) {
+            0..10 => Some(Fault::Error),
+            10..15 => Some(Fault::Panic),
+            15 => Some(Fault::Hang),
+            _ => None,
+        }
+    }
+
+    fn shuffle<T>(&self, list: &mut [T]) {
+        self.0.lock().unwrap().shuffle(list);
+    }
+}
+
+/// Pairs of one tag in any order, some of them proposed twice.
+fn profile(tag: &str, dice: &Dice) -> Profile {
+    let (of, at) = (dice.clone(), dice.clone());
+    Profile {
+        name: tag.into(),
+        pools: vec![tagged(tag)],
+        function: function(move |pools| {
+            let dice = of.clone();
+            async move {
+                if let Some(fault) = dice.fault() {
+                    return fault.happen().await;
+                }
+                let mut tickets = pools.pools[0].1.clone();
+                dice.shuffle(&mut tickets);
+                let pairs =
+                    tickets.chunks_exact(2).chain(tickets.get(1..).unwrap_or_default().chunks_exact(2));
+                Ok(pairs.map(|pair| Proposal::new(pair.to_vec())).collect())
+            }
+        }),
+        assigner: assigner(move |matches| {
+            let dice = at.clone();
+            async move {
+                if let Some(fault) = dice.fault() {
+                    return fault.happen().await;
+                }
+                if dice.one_in(3) {
+                    tokio::time::sleep(Duration::from_millis(3)).await;
+                }
+                Ok(servers(&matches).into_iter().filter(|_| !dice.one_in(10)).collect())
+            }
+        }),
+    }
+}
+
+async fn engine(world: &World, seed: u64) -> Engine {
+    let dice = Dice::new(seed);
+    let profiles = vec![profile("a", &dice), profile("b", &dice)];
+    let limit = Duration::from_millis(40);
+    let config = EngineConfig {
+        fetch_limit: 64,
+        function_timeout: limit,
+        evaluator_timeout: limit,
+        assigner_timeout: limit,
+        ..engine_config()
+    };
+    let careless = evaluator(move |matches| {
+        let dice = dice.clone();
+        async move {
+            if let Some(fault) = dice.fault() {
+                return fault.happen().await;
+            }
+            let mut ids: Vec<_> = matches.iter().map(|made| made.id).collect();
+            dice.shuffle(&mut ids);
+            Ok(ids)
+        }
+    });
+    world.engine_over(world.another_store().await, profiles, config).with_evaluator(careless)
+}
+
+async fn whatever_fails_every_ticket_plays_once_or_has_left_or_waits(world: World) {
+    play(world, 1).await;
+}
+
+async fn also_when_engines_take_each_others_tickets(world: World) {
+    // Tickets are active again at once, or with Redis at the next second.
+    let world = world.under_at(Clock::system(), |rules| rules.pending_timeout = Duration::ZERO);
+    play(world, 2).await;
+}
+
+async fn play(world: World, seed: u64) {
+    let world = Arc::new(world);
+    let all_made = Arc::new(AtomicBool::new(false));
+    let mut working = Vec::new();
+    for number in 0..ENGINES as u64 {
+        let (engine, all_made) = (engine(&world, 10 * seed + number).await, all_made.clone());
+        working.push(tokio::spawn(async move {
+            let mut ticks = 0;
+            let mut last = 0;
+            // Some more once all tickets are there, but not until everybody has played.
+            while last < 25 {
+                engine.tick().await.unwrap();
+                ticks += 1;
+                last += usize::from(all_made.load(Ordering::Relaxed));
+            }
+            ticks
+        }));
+    }
+    let dice = Dice::new(100 + seed);
+    let (mut tickets, mut left) = (Vec::new(), HashMap::new());
+    for at in 0..TICKETS {
+        let tags: &[&str] = [&["a"], &["b"], &["a", "b"] as &[&str]][at % 3];
+        tickets.push(world.ticket(tags).await);
+        if dice.one_in(5) {
+            let who: &TicketId = &tickets[dice.0.lock().unwrap().usize(0..tickets.len())];
+            let left_now = world.store.delete(who).await.unwrap();
+            left.entry(who.clone()).or_insert(left_now);
+        }
+    }
+    all_made.store(true, Ordering::Relaxed);
+    for working in working {
+        assert!(working.await.unwrap() > 0);
+    }
+    assert_everybody_is_somewhere(&world, &tickets, &left).await;
+}
+
+async fn assert_everybody_is_somewhere(
+    world: &World,
+    tickets: &[TicketId],
+    left: &HashMap<TicketId, Deleted>,
+) {
+    let mut connections = HashMap::new();
+    for made in world.made().await {
+        assert_eq!(made.ticket_ids.len(), 2, "{made:?}");
+        for id in &made.ticket_ids {
+            let twice = connections.insert(TicketId::parse(id).unwrap(), made.assignment.connection.clone());
+            assert_eq!(twice, None, "{id} is in two matches");
+        }
+    }
+    let free: HashSet<TicketId> = world.free().await.into_iter().collect();
+    let (mut played, mut waiting) = (0, 0);
+    for ticket in tickets {
+        let status = world.store.status(ticket).await.unwrap();
+        assert_eq!(world.connection(ticket).await.as_ref(), connections.get(ticket), "{ticket}");
+        if connections.contains_key(ticket) {
+            assert_ne!(left.get(ticket), Some(&Deleted::Done), "{ticket} has left and plays");
+            assert!(!status.indexed && !free.contains(ticket), "{ticket} plays and waits");
+            played += 1;
+        } else if let Some(how) = left.get(ticket) {
+            assert_eq!(*how, Deleted::Done, "{ticket} was told that it plays");
+            assert!(!status.indexed && status.found.data.is_none(), "{ticket} has left and waits");
+        } else {
+            assert!(status.indexed && status.found.data.is_some(), "{ticket} is lost");
+            assert!(status.pending_since.is_none() && free.contains(ticket), "{ticket} is held by nobody");
+            waiting += 1;
+        }
+    }
+    assert_eq!(free.len(), waiting);
+    assert!(played > TICKETS / 2, "only {played} play, {waiting} wait");
+    assert!(left.len() > 100, "{} left", left.len());
+}

@@ -1,0 +1,242 @@
+//! The loop: when it ticks, and how it stops.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use matchmaking::Engine;
+use matchmaking::engine::{EngineConfig, Profile};
+use matchmaking::model::TicketId;
+use runtime::Drain;
+use testkit::eventually;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+
+use crate::plugins::{Fault, assigner, duels, duels_of, function, servers};
+use crate::world::{World, engine_config};
+use crate::{PATIENCE, on_both_stores};
+
+on_both_stores! {
+    stopping_waits_for_the_assigner_and_writes_what_it_answers,
+    stopping_waits_for_the_match_function_and_leaves_nothing_pending,
+    tickets_are_matched_as_they_arrive_and_not_when_the_tick_comes,
+    two_engines_do_not_miss_tickets_that_arrive_one_by_one,
+    a_queue_longer_than_one_fetch_is_worked_off_without_waiting,
+    a_slow_assigner_does_not_keep_others_waiting,
+    tickets_that_fit_nowhere_do_not_keep_the_engine_busy,
+    plugins_that_fail_are_given_a_pause_however_long_the_queue,
+}
+
+/// An engine at work, as a process runs it.
+pub(crate) struct Running {
+    drain: Drain,
+    run: JoinHandle<()>,
+    listen: JoinHandle<()>,
+}
+
+impl Running {
+    pub(crate) fn start(engine: &Engine) -> Self {
+        let drain = Drain::new();
+        let (running, listening) = (engine.clone(), engine.clone());
+        let (run, listen) = (drain.clone(), drain.clone());
+        Self {
+            run: tokio::spawn(async move { running.run(run).await.unwrap() }),
+            listen: tokio::spawn(async move {
+                // A process would start it again, too.
+                while !listen.is_requested() {
+                    let _ = listening.listen(listen.clone()).await;
+                }
+            }),
+            drain,
+        }
+    }
+
+    pub(crate) async fn stop(self) {
+        self.drain.request();
+        tokio::time::timeout(PATIENCE, self.run).await.unwrap().unwrap();
+        tokio::time::timeout(PATIENCE, self.listen).await.unwrap().unwrap();
+    }
+}
+
+async fn all_assigned(world: &World, tickets: &[TicketId]) -> Result<(), String> {
+    for (at, ticket) in tickets.iter().enumerate() {
+        if !world.is_assigned(ticket).await {
+            return Err(format!("{at} of {} are assigned", tickets.len()));
+        }
+    }
+    Ok(())
+}
+
+/// Stops an engine while a plugin waits at the gate.
+async fn stop_at_the_gate(engine: &Engine, at_the_gate: &Semaphore, gate: &Semaphore) {
+    let Running { drain, mut run, listen } = Running::start(engine);
+    at_the_gate.acquire().await.unwrap().forget();
+    drain.request();
+    assert!(tokio::time::timeout(Duration::from_millis(50), &mut run).await.is_err(), "it did not wait");
+    gate.add_permits(1);
+    tokio::time::timeout(PATIENCE, run).await.unwrap().unwrap();
+    tokio::time::timeout(PATIENCE, listen).await.unwrap().unwrap();
+}
+
+async fn stopping_waits_for_the_assigner_and_writes_what_it_answers(world: World) {
+    let (at_the_gate, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (there, open) = (at_the_gate.clone(), gate.clone());
+    let slow = assigner(move |matches| {
+        let (there, open) = (there.clone(), open.clone());
+        async move {
+            there.add_permits(1);
+            open.acquire().await.unwrap().forget();
+            Ok(servers(&matches))
+        }
+    });
+    let [a, b, odd] = world.tickets(&[]).await;
+    let config = EngineConfig { assigner_timeout: PATIENCE, ..engine_config() };
+    let engine = world.engine_with(vec![Profile { assigner: slow, ..duels() }], config);
+    stop_at_the_gate(&engine, &at_the_gate, &gate).await;
+    assert!(world.is_assigned(&a).await && world.is_assigned(&b).await);
+    assert_eq!(world.free().await, [odd]);
+}
+
+async fn stopping_waits_for_the_match_function_and_leaves_nothing_pending(world: World) {
+    let (at_the_gate, gate) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let (there, open) = (at_the_gate.clone(), gate.clone());
+    let slow = function(move |_| {
+        let (there, open) = (there.clone(), open.clone());
+        async move {
+            there.add_permits(1);
+            open.acquire().await.unwrap().forget();
+            Err("no luck".into())
+        }
+    });
+    let tickets: [TicketId; 3] = world.tickets(&[]).await;
+    let config = EngineConfig { function_timeout: PATIENCE, ..engine_config() };
+    let engine = world.engine_with(vec![Profile { function: slow, ..duels() }], config);
+    stop_at_the_gate(&engine, &at_the_gate, &gate).await;
+    assert_eq!(world.free().await, tickets);
+}
+
+/// Waits until an engine, or so many, found nothing to do.
+async fn idle(world: &World, engines: f64) {
+    // Each looks once at first, and once more when Redis has begun to wake it.
+    let looks = match world.store {
+        matchmaking::Store::Memory(_) => engines,
+        matchmaking::Store::Redis(_) => 2.0 * engines,
+    };
+    let count = || async { world.metric("minimatch_backend_fetch_tickets_latency_seconds_count") >= looks };
+    eventually("the engine waits", PATIENCE, count).await;
+}
+
+async fn tickets_are_matched_as_they_arrive_and_not_when_the_tick_comes(world: World) {
+    let engine = world.engine(vec![duels()]);
+    let running = Running::start(&engine);
+    idle(&world, 1.0).await;
+    for _ in 0..10 {
+        let pair = [world.put().await, world.put().await];
+        eventually("a match", Duration::from_secs(1), || all_assigned(&world, &pair)).await;
+    }
+    running.stop().await;
+}
+
+async fn two_engines_do_not_miss_tickets_that_arrive_one_by_one(world: World) {
+    let one = world.engine(vec![duels()]);
+    let two = world.engine_over(world.another_store().await, vec![duels()], engine_config());
+    let running = [Running::start(&one), Running::start(&two)];
+    idle(&world, 2.0).await;
+    for round in 0..30 {
+        // Sometimes together, sometimes one after the other.
+        let pair = if round % 2 == 0 {
+            let (a, b) = tokio::join!(world.put(), world.put());
+            [a, b]
+        } else {
+            [world.put().await, world.put().await]
+        };
+        eventually("a match", Duration::from_secs(1), || all_assigned(&world, &pair)).await;
+    }
+    for running in running {
+        running.stop().await;
+    }
+    assert_eq!(world.made().await.len(), 30);
+}
+
+async fn a_queue_longer_than_one_fetch_is_worked_off_without_waiting(world: World) {
+    let mut tickets = Vec::new();
+    for _ in 0..500 {
+        tickets.push(world.put().await);
+    }
+    let config = EngineConfig { fetch_limit: 10, ..engine_config() };
+    let running = Running::start(&world.engine_with(vec![duels()], config));
+    eventually("an empty queue", Duration::from_secs(5), || all_assigned(&world, &tickets)).await;
+    running.stop().await;
+}
+
+async fn a_slow_assigner_does_not_keep_others_waiting(world: World) {
+    let gate = Arc::new(Semaphore::new(0));
+    let open = gate.clone();
+    let slow = assigner(move |matches| {
+        let open = open.clone();
+        async move {
+            open.acquire().await.unwrap().forget();
+            Ok(servers(&matches))
+        }
+    });
+    let config = EngineConfig { assigner_timeout: PATIENCE, ..engine_config() };
+    let slow = Profile { assigner: slow, ..duels_of("slow") };
+    let running = Running::start(&world.engine_with(vec![slow, duels_of("quick")], config));
+    let slow: [TicketId; 2] = world.tickets(&["slow"]).await;
+    for _ in 0..3 {
+        let quick: [TicketId; 2] = world.tickets(&["quick"]).await;
+        eventually("the quick match", Duration::from_secs(1), || all_assigned(&world, &quick)).await;
+    }
+    assert!(!world.is_assigned(&slow[0]).await);
+    gate.add_permits(1);
+    eventually("the slow match", PATIENCE, || all_assigned(&world, &slow)).await;
+    running.stop().await;
+}
+
+async fn tickets_that_fit_nowhere_do_not_keep_the_engine_busy(world: World) {
+    let looks = || world.metric("minimatch_backend_fetch_tickets_latency_seconds_count");
+    for _ in 0..20 {
+        world.ticket(&["nowhere"]).await;
+    }
+    let config = EngineConfig { fetch_limit: 10, ..engine_config() };
+    let running = Running::start(&world.engine_with(vec![duels_of("somewhere")], config));
+    idle(&world, 2.0).await;
+    let before = looks();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let more = looks() - before;
+    assert!(more <= 70.0, "{more} looks in 300 ms at tickets that fit nowhere");
+    // Nor do they stand in the way of those behind them.
+    let pair: [TicketId; 2] = world.tickets(&["somewhere"]).await;
+    eventually("a match", PATIENCE, || all_assigned(&world, &pair)).await;
+    running.stop().await;
+}
+
+async fn plugins_that_fail_are_given_a_pause_however_long_the_queue(world: World) {
+    for _ in 0..20 {
+        world.put().await;
+    }
+    let calls = Arc::new(AtomicUsize::new(0));
+    let (in_function, in_assigner) = (calls.clone(), calls.clone());
+    let failing_function = function(move |_| {
+        in_function.fetch_add(1, Ordering::Relaxed);
+        Fault::Error.happen()
+    });
+    let failing_assigner = assigner(move |_| {
+        in_assigner.fetch_add(1, Ordering::Relaxed);
+        Fault::Error.happen()
+    });
+    let config = EngineConfig { fetch_limit: 10, tick: Duration::from_millis(100), ..engine_config() };
+    for profile in
+        [Profile { function: failing_function, ..duels() }, Profile { assigner: failing_assigner, ..duels() }]
+    {
+        calls.store(0, Ordering::Relaxed);
+        let running = Running::start(&world.engine_with(vec![profile], config.clone()));
+        eventually("three calls", PATIENCE, async || calls.load(Ordering::Relaxed) >= 3).await;
+        let before = calls.load(Ordering::Relaxed);
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        let more = calls.load(Ordering::Relaxed) - before;
+        assert!((1..=16).contains(&more), "{more} calls in 400 ms");
+        running.stop().await;
+    }
+    assert_eq!(world.free().await.len(), 20);
+}

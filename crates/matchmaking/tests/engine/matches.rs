@@ -1,0 +1,372 @@
+//! Which matches are made.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use matchmaking::engine::{Profile, StaticList, Tick};
+use matchmaking::model::{Assignment, Filter, MatchId, Proposal, TicketId};
+use matchmaking::store::Deleted;
+
+use crate::on_both_stores;
+use crate::plugins::{assigner, duels, duels_of, evaluator, function, pool, servers, tagged};
+use crate::world::{Shared, World, engine_config};
+
+on_both_stores! {
+    two_tickets_play_together_and_the_odd_one_plays_with_the_next,
+    pools_keep_tickets_apart,
+    a_profile_without_a_fit_leaves_tickets_to_the_others,
+    the_evaluators_pick_wins_and_the_losers_other_ticket_plays_later,
+    by_default_the_higher_score_wins_then_the_older_ticket,
+    an_evaluator_that_picks_overlapping_matches_gets_the_first_of_them,
+    an_evaluator_that_picks_an_unknown_match_gets_none,
+    a_match_that_the_assigner_leaves_out_is_released_in_the_same_tick,
+    matches_that_the_assigner_makes_up_are_ignored,
+    a_match_with_a_ticket_that_was_cancelled_meanwhile_is_not_made,
+    without_the_check_everybody_is_told_though_one_has_left,
+    a_match_with_a_ticket_that_was_assigned_meanwhile_is_not_made,
+    proposals_that_must_not_be_are_refused_and_released,
+    the_longest_waiting_are_assigned_first,
+    tickets_that_must_wait_play_once_they_have,
+    a_ticket_that_is_gone_from_the_store_is_in_no_match,
+}
+
+async fn two_tickets_play_together_and_the_odd_one_plays_with_the_next(world: World) {
+    let engine = world.engine(vec![duels()]);
+    assert_eq!(engine.tick().await.unwrap(), Tick::default());
+    let [a, b, c] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 3, assigned: 2, released: 1, failures: 0 });
+    assert!(world.is_assigned(&a).await);
+    assert_eq!(world.connection(&a).await, world.connection(&b).await);
+    assert_eq!(world.connection(&c).await, None);
+    assert_eq!(world.free().await, std::slice::from_ref(&c));
+
+    assert_eq!(engine.tick().await.unwrap(), Tick { fetched: 1, assigned: 0, released: 1, failures: 0 });
+    let d = world.ticket(&[]).await;
+    assert_eq!(engine.tick().await.unwrap(), Tick { fetched: 2, assigned: 2, released: 0, failures: 0 });
+    assert!(world.is_assigned(&c).await);
+    assert_eq!(world.connection(&c).await, world.connection(&d).await);
+    assert_ne!(world.connection(&c).await, world.connection(&a).await);
+    assert_eq!(engine.tick().await.unwrap(), Tick::default());
+}
+
+async fn pools_keep_tickets_apart(world: World) {
+    let both = Profile { name: "both".into(), pools: vec![tagged("red"), tagged("blue")], ..duels() };
+    let engine = world.engine(vec![both]);
+    let red = world.ticket(&["red"]).await;
+    let blue = world.ticket(&["blue"]).await;
+    let grey = world.ticket(&["grey", "Red"]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 3, assigned: 0, released: 3, failures: 0 });
+    let second_red = world.ticket(&["red"]).await;
+    engine.tick().await.unwrap();
+    assert!(world.is_assigned(&red).await);
+    assert_eq!(world.connection(&red).await, world.connection(&second_red).await);
+    let second_blue = world.ticket(&["blue"]).await;
+    engine.tick().await.unwrap();
+    assert!(world.is_assigned(&blue).await);
+    assert_eq!(world.connection(&blue).await, world.connection(&second_blue).await);
+    assert_eq!(world.free().await, [grey]);
+}
+
+async fn a_profile_without_a_fit_leaves_tickets_to_the_others(world: World) {
+    let engine = world.engine(vec![duels_of("a"), duels_of("b")]);
+    let [a] = world.tickets(&["a"]).await;
+    let [b, c] = world.tickets(&["b"]).await;
+    engine.tick().await.unwrap();
+    assert!(world.is_assigned(&b).await && world.is_assigned(&c).await);
+    assert_eq!(world.free().await, [a]);
+}
+
+async fn the_evaluators_pick_wins_and_the_losers_other_ticket_plays_later(world: World) {
+    for winner in ["a", "b"] {
+        let picky = evaluator(async move |matches| {
+            let won = matches.iter().filter(|made| *made.profile == *winner || matches.len() == 1);
+            Ok(won.map(|made| made.id).collect())
+        });
+        let engine = world.engine(vec![duels_of("a"), duels_of("b")]).with_evaluator(picky);
+        let only_a = world.ticket(&["a"]).await;
+        let shared = world.ticket(&["a", "b"]).await;
+        let only_b = world.ticket(&["b"]).await;
+        let tick = engine.tick().await.unwrap();
+        assert_eq!(tick, Tick { fetched: 3, assigned: 2, released: 1, failures: 0 });
+        let (won, lost) = if winner == "a" { (only_a, only_b) } else { (only_b, only_a) };
+        assert!(world.is_assigned(&shared).await);
+        assert_eq!(world.connection(&shared).await, world.connection(&won).await);
+        assert_eq!(world.free().await, std::slice::from_ref(&lost));
+        // Whoever lost plays with the next of their kind.
+        let next = world.ticket(&[if winner == "a" { "b" } else { "a" }]).await;
+        engine.tick().await.unwrap();
+        assert!(world.is_assigned(&lost).await);
+        assert_eq!(world.connection(&lost).await, world.connection(&next).await);
+    }
+}
+
+async fn by_default_the_higher_score_wins_then_the_older_ticket(world: World) {
+    let scored = |tag: &str, score| {
+        let first_two = function(move |pools| async move {
+            let tickets: Vec<_> = pools.pools[0].1.iter().take(2).cloned().collect();
+            Ok(if tickets.len() == 2 { vec![Proposal { tickets, score }] } else { Vec::new() })
+        });
+        Profile { function: first_two, ..duels_of(tag) }
+    };
+    for (a_score, b_score, winner) in
+        [(1.0, 2.0, "b"), (2.0, 1.0, "a"), (1.0, 1.0, "a"), (f64::NAN, 0.0, "b")]
+    {
+        let engine = world.engine(vec![scored("b", b_score), scored("a", a_score)]);
+        let oldest = world.ticket(&["a"]).await;
+        let shared = world.ticket(&["a", "b"]).await;
+        let youngest = world.ticket(&["b"]).await;
+        engine.tick().await.unwrap();
+        let (won, lost) = if winner == "a" { (&oldest, &youngest) } else { (&youngest, &oldest) };
+        assert!(world.is_assigned(&shared).await, "{a_score} {b_score}");
+        assert_eq!(world.connection(&shared).await, world.connection(won).await, "{a_score} {b_score}");
+        assert_eq!(world.free().await, std::slice::from_ref(lost));
+        assert_eq!(world.store.delete(lost).await.unwrap(), Deleted::Done);
+    }
+}
+
+async fn an_evaluator_that_picks_overlapping_matches_gets_the_first_of_them(world: World) {
+    let all_twice = evaluator(async |matches| {
+        let ids = matches.iter().rev().map(|made| made.id);
+        Ok(ids.clone().chain(ids).collect())
+    });
+    let profile = |tag| Profile { name: tag, ..duels() };
+    let profiles = vec![profile("a".into()), profile("b".into()), profile("c".into())];
+    let engine = world.engine(profiles).with_evaluator(all_twice);
+    let [a, b] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 2, assigned: 2, released: 0, failures: 0 });
+    let made = world.made().await;
+    assert_eq!(made.len(), 1, "{made:?}");
+    assert_eq!(
+        (made[0].match_profile.as_str(), &made[0].ticket_ids),
+        ("c", &vec![a.to_string(), b.to_string()])
+    );
+}
+
+async fn an_evaluator_that_picks_an_unknown_match_gets_none(world: World) {
+    let generous = evaluator(async |matches| {
+        Ok(matches.iter().map(|made| made.id).chain([MatchId::generate()]).collect())
+    });
+    let engine = world.engine(vec![duels()]).with_evaluator(generous);
+    let tickets: [_; 5] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 5, assigned: 0, released: 5, failures: 1 });
+    assert_eq!(world.free().await, tickets);
+    assert_eq!(world.failures("", "evaluator"), 1.0);
+}
+
+async fn a_match_that_the_assigner_leaves_out_is_released_in_the_same_tick(world: World) {
+    let every_other =
+        assigner(async |matches| Ok(servers(&matches).into_iter().skip(1).step_by(2).collect()));
+    let engine = world.engine(vec![Profile { assigner: every_other, ..duels() }]);
+    let [a, b, c, d, e] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 5, assigned: 2, released: 3, failures: 0 });
+    assert!(world.is_assigned(&c).await && world.is_assigned(&d).await);
+    assert_eq!(world.free().await, [a, b, e]);
+}
+
+async fn matches_that_the_assigner_makes_up_are_ignored(world: World) {
+    let dreamer = assigner(async |matches| {
+        let made_up = (0..3).map(|_| (MatchId::generate(), Assignment::to("nowhere")));
+        Ok(made_up.clone().chain(servers(&matches)).chain(made_up).collect())
+    });
+    let engine = world.engine(vec![Profile { assigner: dreamer, ..duels() }]);
+    let [a, b] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 2, assigned: 2, released: 0, failures: 0 });
+    let made = world.made().await;
+    assert_eq!(made.len(), 1);
+    assert_eq!(world.connection(&a).await, Some(format!("{}.test:1", made[0].match_id)));
+    assert_eq!(world.connection(&a).await, world.connection(&b).await);
+}
+
+/// An assigner that does something with the first ticket before it answers.
+fn meanwhile<F>(
+    world: &World,
+    act: impl Fn(matchmaking::Store, TicketId) -> F + Send + Sync + 'static,
+) -> Profile
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let (store, act) = (world.store.clone(), Arc::new(act));
+    let slow = assigner(move |matches| {
+        let (store, act) = (store.clone(), act.clone());
+        async move {
+            act(store, matches[0].tickets[0].id.clone()).await;
+            Ok(servers(&matches))
+        }
+    });
+    Profile { assigner: slow, ..duels() }
+}
+
+async fn a_match_with_a_ticket_that_was_cancelled_meanwhile_is_not_made(world: World) {
+    let profile = meanwhile(&world, async |store, first| {
+        assert_eq!(store.delete(&first).await.unwrap(), Deleted::Done);
+    });
+    let engine = world.engine(vec![profile]);
+    let [a, b, c, d] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 4, assigned: 2, released: 2, failures: 0 });
+    assert!(!world.is_assigned(&a).await && !world.is_assigned(&b).await);
+    assert!(world.is_assigned(&c).await && world.is_assigned(&d).await);
+    assert_eq!(world.free().await, [b], "the other one is active again, the cancelled one is not");
+    assert_eq!(world.made().await.len(), 1);
+    assert_eq!(world.metric("playhouse_matchmaking_matches_refused_total{profile=\"duels\"}"), 1.0);
+}
+
+async fn without_the_check_everybody_is_told_though_one_has_left(world: World) {
+    let world = world.under(|rules| rules.check_tickets = false);
+    let profile = meanwhile(&world, async |store, first| {
+        assert_eq!(store.delete(&first).await.unwrap(), Deleted::Done);
+    });
+    let engine = world.engine(vec![profile]);
+    let [a, b] = world.tickets(&[]).await;
+    assert_eq!(engine.tick().await.unwrap().assigned, 2);
+    assert!(world.is_assigned(&a).await);
+    assert_eq!(world.connection(&a).await, world.connection(&b).await);
+    assert!(world.free().await.is_empty());
+}
+
+async fn a_match_with_a_ticket_that_was_assigned_meanwhile_is_not_made(world: World) {
+    // With and without the check: a ticket is never assigned twice.
+    for check in [true, false] {
+        let world = world.under(|rules| rules.check_tickets = check);
+        let rival = Arc::new(world.engine(vec![duels()]));
+        let profile = meanwhile(&world, move |store, _| {
+            let rival = rival.clone();
+            async move {
+                // As if the pending timeout had passed.
+                let (ids, _) = store.list(10).await.unwrap();
+                store.release(&ids).await.unwrap();
+                assert_eq!(rival.tick().await.unwrap().assigned, 2);
+            }
+        });
+        let engine = world.engine(vec![profile]);
+        let [a, b] = world.tickets(&[]).await;
+        let tick = engine.tick().await.unwrap();
+        assert_eq!(tick, Tick { fetched: 2, assigned: 0, released: 2, failures: 0 });
+        let made = world.made().await;
+        assert_eq!(made.len(), 1);
+        let connection = Some(format!("{}.test:1", made[0].match_id));
+        assert_eq!(
+            [world.connection(&a).await, world.connection(&b).await],
+            [connection.clone(), connection]
+        );
+        assert!(world.free().await.is_empty());
+    }
+}
+
+async fn proposals_that_must_not_be_are_refused_and_released(world: World) {
+    let stranger = world.ticket(&["stranger"]).await;
+    // Hands out the tickets of another pool to whoever asks.
+    let seen: Shared<Vec<_>> = Shared::default();
+    let (spy, loot) = (seen.clone(), seen);
+    let spying = function(move |pools| {
+        *spy.lock().unwrap() = pools.pools[0].1.clone();
+        async { Ok(Vec::new()) }
+    });
+    let spying = Profile { function: spying, ..duels_of("stranger") };
+    world.engine(vec![spying]).tick().await.unwrap();
+    let loot = loot.lock().unwrap()[0].clone();
+
+    let cases: [(&str, Box<dyn Fn(Vec<Arc<matchmaking::model::Ticket>>) -> Vec<Proposal> + Send + Sync>); 4] = [
+        ("of another pool", Box::new(move |given| vec![Proposal::new(vec![given[0].clone(), loot.clone()])])),
+        (
+            "made up",
+            Box::new(|given| {
+                let made_up = matchmaking::model::Ticket {
+                    id: TicketId::parse("made-up").unwrap(),
+                    ..(*given[0]).clone()
+                };
+                vec![Proposal::new(vec![given[0].clone(), made_up.into()])]
+            }),
+        ),
+        ("twice", Box::new(|given| vec![Proposal::new(vec![given[0].clone(), given[0].clone()])])),
+        ("empty", Box::new(|given| vec![Proposal::new(given), Proposal::new(Vec::new())])),
+    ];
+    let [good_a, good_b] = world.tickets(&["good"]).await;
+    let [bad_a, bad_b] = world.tickets(&["bad"]).await;
+    for (case, propose) in cases {
+        let before = world.failures("bad", "match_function");
+        let propose = function({
+            let propose = Arc::new(propose);
+            move |pools| {
+                let propose = propose.clone();
+                async move { Ok(propose(pools.pools[0].1.clone())) }
+            }
+        });
+        let engine = world.engine(vec![Profile { function: propose, ..duels_of("bad") }]);
+        let tick = engine.tick().await.unwrap();
+        assert_eq!((tick.assigned, tick.failures), (0, 1), "{case}");
+        assert_eq!(tick.released, tick.fetched, "{case}");
+        assert_eq!(world.failures("bad", "match_function") - before, 1.0, "{case}");
+        let free = world.free().await;
+        assert_eq!(free, [&stranger, &good_a, &good_b, &bad_a, &bad_b].map(Clone::clone), "{case}");
+    }
+    assert!(world.made().await.is_empty());
+}
+
+async fn the_longest_waiting_are_assigned_first(world: World) {
+    const LIMIT: usize = 20;
+    let mut order: Vec<i64> = (0..10 * LIMIT as i64).collect();
+    fastrand::Rng::with_seed(7).shuffle(&mut order);
+    let start = matchmaking::model::Moment::from(world.clock.now()).micros();
+    let mut tickets = Vec::new();
+    for at in order {
+        tickets.push((at, world.put_at(matchmaking::model::Moment::from_micros(start + at)).await));
+    }
+    tickets.sort();
+    let assigned: Shared<Vec<TicketId>> = Shared::default();
+    let seen = assigned.clone();
+    let watched = assigner(move |matches| {
+        let tickets = matches.iter().flat_map(|made| &made.tickets).map(|ticket| ticket.id.clone());
+        seen.lock().unwrap().extend(tickets);
+        async move { Ok(servers(&matches)) }
+    });
+    let config = matchmaking::engine::EngineConfig { fetch_limit: LIMIT, ..engine_config() };
+    let engine = world.engine_with(vec![Profile { assigner: watched, ..duels() }], config);
+    for _ in 0..10 {
+        assert_eq!(engine.tick().await.unwrap().assigned, LIMIT);
+    }
+    let expected: Vec<TicketId> = tickets.into_iter().map(|(_, id)| id).collect();
+    assert_eq!(*assigned.lock().unwrap(), expected);
+}
+
+async fn tickets_that_must_wait_play_once_they_have(world: World) {
+    let patient = pool(vec![Filter::MinWait(Duration::from_secs(10))]);
+    let eager = pool(vec![Filter::MaxWait(Duration::from_secs(5)), Filter::Tag("eager".to_owned())]);
+    let profile = |name: &str, pool| Profile { name: name.into(), pools: vec![pool], ..duels() };
+    let engine = world.engine(vec![profile("patient", patient), profile("eager", eager)]);
+    let [a, b] = world.tickets(&[]).await;
+    let late = world.ticket(&["eager"]).await;
+    assert_eq!(engine.tick().await.unwrap().assigned, 0);
+    world.clock.advance(Duration::from_millis(5_001));
+    let too_late = world.ticket(&["eager"]).await;
+    assert_eq!(engine.tick().await.unwrap().assigned, 0, "one of two is not eager any more");
+    world.clock.advance(Duration::from_millis(4_998));
+    assert_eq!(engine.tick().await.unwrap().assigned, 0);
+    world.clock.advance(Duration::from_millis(2));
+    assert_eq!(engine.tick().await.unwrap().assigned, 2);
+    assert!(world.is_assigned(&a).await && world.is_assigned(&b).await);
+    assert_eq!(world.free().await, [late, too_late]);
+}
+
+async fn a_ticket_that_is_gone_from_the_store_is_in_no_match(world: World) {
+    // The engine knows the first from an earlier tick.
+    let engine = world.engine(vec![Profile {
+        assigner: Arc::new(StaticList::new(vec!["{match_id}.test:1".to_owned()])),
+        ..duels()
+    }]);
+    let gone = world.ticket(&[]).await;
+    engine.tick().await.unwrap();
+    world.store.delete(&gone).await.unwrap();
+    let [a, b] = world.tickets(&[]).await;
+    assert_eq!(engine.tick().await.unwrap(), Tick { fetched: 2, assigned: 2, released: 0, failures: 0 });
+    let made = world.made().await;
+    assert_eq!(made[0].ticket_ids, [a.to_string(), b.to_string()]);
+    assert_eq!(world.connection(&a).await, Some(format!("{}.test:1", made[0].match_id)));
+    assert!(world.free().await.is_empty());
+}

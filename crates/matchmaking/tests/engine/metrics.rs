@@ -1,0 +1,74 @@
+//! What an operator sees.
+
+use std::time::Duration;
+
+use matchmaking::engine::Profile;
+
+use crate::on_both_stores;
+use crate::plugins::{duels, duels_of};
+use crate::world::World;
+
+on_both_stores! {
+    the_names_that_minimatch_has_are_there_and_count,
+    waiting_times_are_told_by_profile,
+    the_age_of_the_oldest_ticket_without_a_match_is_told,
+}
+
+async fn the_names_that_minimatch_has_are_there_and_count(world: World) {
+    let engine = world.engine(vec![duels()]);
+    let _: [_; 5] = world.tickets(&[]).await;
+    engine.tick().await.unwrap();
+    engine.tick().await.unwrap();
+    let all = world.all_metrics();
+    let expected = [
+        ("minimatch_store_tickets_count", 1.0),
+        ("minimatch_backend_tickets_fetched_total", 6.0),
+        ("minimatch_backend_tickets_assigned_total", 4.0),
+        ("minimatch_backend_fetch_tickets_latency_seconds_count", 2.0),
+        ("minimatch_backend_match_function_latency_seconds_count{profile=\"duels\"}", 2.0),
+        ("minimatch_backend_assigner_latency_seconds_count", 1.0),
+        ("minimatch_backend_assign_to_redis_latency_seconds_count", 1.0),
+        ("playhouse_matchmaking_tickets_released_total", 2.0),
+    ];
+    for (name, value) in expected {
+        assert_eq!(all.get(name), Some(&value), "{name} in {all:#?}");
+    }
+    assert!(!all.keys().any(|name| name.contains("_failures_")), "{all:#?}");
+}
+
+async fn waiting_times_are_told_by_profile(world: World) {
+    let engine = world.engine(vec![duels_of("a"), Profile { name: "b".into(), ..duels_of("b") }]);
+    let [_, _] = world.tickets(&["a"]).await;
+    world.clock.advance(Duration::from_secs(3));
+    let [_, _] = world.tickets(&["b"]).await;
+    world.clock.advance(Duration::from_secs(1));
+    engine.tick().await.unwrap();
+    let seconds = |what: &str, profile: &str| {
+        let name =
+            format!("playhouse_matchmaking_time_to_assignment_seconds_{what}{{profile=\"{profile}\"}}");
+        world.metric(&name)
+    };
+    for (profile, waited) in [("a", 4.0), ("b", 1.0)] {
+        assert_eq!(seconds("count", profile), 2.0);
+        assert!((seconds("sum", profile) - 2.0 * waited).abs() < 0.1, "{}", seconds("sum", profile));
+    }
+}
+
+async fn the_age_of_the_oldest_ticket_without_a_match_is_told(world: World) {
+    let engine = world.engine(vec![duels_of("a")]);
+    let age = || world.metric("playhouse_matchmaking_oldest_ticket_age_seconds");
+    let alone = world.ticket(&["a"]).await;
+    world.clock.advance(Duration::from_secs(7));
+    engine.tick().await.unwrap();
+    assert!((age() - 7.0).abs() < 0.1, "{}", age());
+    let [_] = world.tickets(&["a"]).await;
+    let [_] = world.tickets(&["nowhere"]).await;
+    world.clock.advance(Duration::from_secs(2));
+    engine.tick().await.unwrap();
+    assert!((age() - 2.0).abs() < 0.1, "{}", age());
+    assert!(world.is_assigned(&alone).await);
+    let left = world.free().await;
+    world.store.delete(&left[0]).await.unwrap();
+    engine.tick().await.unwrap();
+    assert_eq!(age(), 0.0);
+}

@@ -1,0 +1,257 @@
+//! The assigner that asks a service.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::{Body, Bytes};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use base::Clock;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use config::{Secret, Setting, Value as Text};
+use hmac::{Hmac, KeyInit, Mac};
+use matchmaking::engine::{Profile, Tick, Webhook, WebhookConfig};
+use matchmaking::model::TicketId;
+use serde_json::{Value, json};
+use sha2::Sha256;
+use tokio::net::TcpListener;
+
+use crate::plugins::duels;
+use crate::world::World;
+
+type Answer = Arc<dyn Fn(&Value) -> Response + Send + Sync>;
+
+/// A service that notes what it is asked.
+struct Service {
+    url: String,
+    asked: Arc<Mutex<Vec<(HeaderMap, Bytes)>>>,
+}
+
+impl Service {
+    async fn start(answer: impl Fn(&Value) -> Response + Send + Sync + 'static) -> Self {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let answer: Answer = Arc::new(answer);
+        let state = (asked.clone(), answer);
+        let router = Router::new().route("/assign", post(serve)).with_state(state);
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}/assign", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        Self { url, asked }
+    }
+
+    fn questions(&self) -> Vec<(HeaderMap, Bytes)> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+async fn serve(
+    State((asked, answer)): State<(Arc<Mutex<Vec<(HeaderMap, Bytes)>>>, Answer)>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    asked.lock().unwrap().push((headers, body.clone()));
+    answer(&serde_json::from_slice(&body).unwrap())
+}
+
+fn profile(url: &str, secret: Option<&str>, clock: &Clock) -> Profile {
+    let config = WebhookConfig {
+        url: url.parse().unwrap(),
+        secret: secret.map(|secret| Secret::parse(&Text::Text(secret.to_owned())).unwrap()),
+        timeout: Duration::from_secs(10),
+    };
+    Profile { assigner: Arc::new(Webhook::new(config, clock.clone()).unwrap()), ..duels() }
+}
+
+/// A server for each match of a question.
+fn servers(question: &Value) -> Vec<Value> {
+    let matches = question["matches"].as_array().unwrap().iter();
+    let server = |asked: &Value| {
+        let id = asked["match_id"].as_str().unwrap();
+        json!({"match_id": id, "connection": format!("{id}.hook:1")})
+    };
+    matches.map(server).collect()
+}
+
+fn all(question: &Value) -> Response {
+    axum::Json(json!({ "assignments": servers(question) })).into_response()
+}
+
+/// Ticks with this service, which nobody should believe.
+async fn assert_released(answer: impl Fn(&Value) -> Response + Send + Sync + 'static) {
+    let (service, world) = (Service::start(answer).await, World::in_memory());
+    let engine = world.engine(vec![profile(&service.url, None, &world.clock)]);
+    let tickets: [TicketId; 3] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 3, assigned: 0, released: 3, failures: 1 });
+    assert_eq!(world.free().await, tickets);
+    assert_eq!(world.failures("duels", "assigner"), 1.0);
+    assert_eq!(service.questions().len(), 1, "it is asked once in a tick");
+}
+
+#[tokio::test]
+async fn the_service_is_told_what_it_needs_and_its_answer_is_written() {
+    let (service, world) = (Service::start(all).await, World::in_memory());
+    let engine = world.engine(vec![profile(&service.url, None, &world.clock)]);
+    let [a, b] = world.tickets(&["eu", "ranked"]).await;
+    assert_eq!(engine.tick().await.unwrap().assigned, 2);
+    let (headers, body) = service.questions().remove(0);
+    let made = &world.made().await[0];
+    assert_eq!(world.connection(&a).await, Some(format!("{}.hook:1", made.match_id)));
+    let created = world.clock.now().as_millis();
+    let ticket = |id: &TicketId| {
+        json!({
+            "id": id.as_str(),
+            "created_at": created,
+            "double_args": {},
+            "string_args": {},
+            "tags": ["eu", "ranked"],
+        })
+    };
+    let expected = json!({"matches": [{
+        "match_id": made.match_id,
+        "match_profile": "duels",
+        "match_function": "fifo",
+        "tickets": [ticket(&a), ticket(&b)],
+    }]});
+    assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), expected);
+    assert_eq!(headers["content-type"], "application/json");
+    assert!(!headers.contains_key("webhook-signature"), "without a secret nothing is signed");
+}
+
+#[tokio::test]
+async fn requests_are_signed_with_the_secret() {
+    let key = b"not really a secret";
+    let whsec = format!("whsec_{}", BASE64.encode(key));
+    for secret in [whsec.as_str(), "not really a secret"] {
+        let (service, world) = (Service::start(all).await, World::in_memory());
+        let engine = world.engine(vec![profile(&service.url, Some(secret), &world.clock)]);
+        let mut ids = Vec::new();
+        for _ in 0..2 {
+            let [_, _] = world.tickets(&[]).await;
+            engine.tick().await.unwrap();
+        }
+        for (headers, body) in service.questions() {
+            let header = |name: &str| headers[name].to_str().unwrap().to_owned();
+            let (id, time) = (header("webhook-id"), header("webhook-timestamp"));
+            assert_eq!(time, (world.clock.now().as_millis() / 1000).to_string());
+            let signature = BASE64.decode(header("webhook-signature").strip_prefix("v1,").unwrap()).unwrap();
+            let mut mac = Hmac::<Sha256>::new_from_slice(key).unwrap();
+            mac.update(format!("{id}.{time}.").as_bytes());
+            mac.update(&body);
+            mac.verify_slice(&signature).unwrap();
+            ids.push(id);
+        }
+        assert_ne!(ids[0], ids[1], "each request has its own id");
+    }
+}
+
+#[tokio::test]
+async fn matches_that_the_service_leaves_out_are_released() {
+    let answer = |question: &Value| {
+        let mut servers = servers(question);
+        servers.remove(0);
+        servers.push(json!({"match_id": "0198c0de-0000-7000-8000-000000000001", "connection": "x"}));
+        axum::Json(json!({ "assignments": servers })).into_response()
+    };
+    let (service, world) = (Service::start(answer).await, World::in_memory());
+    let engine = world.engine(vec![profile(&service.url, None, &world.clock)]);
+    let [a, b, c, d] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 4, assigned: 2, released: 2, failures: 0 });
+    assert!(world.is_assigned(&c).await && world.is_assigned(&d).await);
+    assert_eq!(world.free().await, [a, b]);
+}
+
+#[tokio::test]
+async fn an_answer_with_an_error_is_not_believed() {
+    for status in [StatusCode::INTERNAL_SERVER_ERROR, StatusCode::FORBIDDEN, StatusCode::TOO_MANY_REQUESTS] {
+        assert_released(move |question| (status, all(question)).into_response()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_redirect_is_not_followed_nor_believed() {
+    let elsewhere = Arc::new(Service::start(all).await);
+    for status in [StatusCode::FOUND, StatusCode::TEMPORARY_REDIRECT, StatusCode::PERMANENT_REDIRECT] {
+        let url = elsewhere.url.clone();
+        assert_released(move |question| (status, [("location", url.clone())], all(question)).into_response())
+            .await;
+    }
+    assert!(elsewhere.questions().is_empty());
+}
+
+#[tokio::test]
+async fn an_answer_that_makes_no_sense_is_not_believed() {
+    for text in [
+        "",
+        "no",
+        "[]",
+        "{}",
+        "{\"assignments\": [{}]}",
+        "{\"assignments\": [{\"match_id\": \"x\", \"connection\": \"y\"}]}",
+    ] {
+        assert_released(move |_| text.into_response()).await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_given_up() {
+    let endless = |_: &Value| {
+        let chunk = Bytes::from(vec![b' '; 1 << 20]);
+        let chunks =
+            futures::stream::iter(std::iter::repeat_with(move || Ok::<_, std::io::Error>(chunk.clone())));
+        Body::from_stream(chunks).into_response()
+    };
+    let (service, world) = (Service::start(endless).await, World::in_memory());
+    let mut config = crate::world::engine_config();
+    // It is the size that ends it, not the time.
+    config.assigner_timeout = crate::PATIENCE;
+    let engine = world.engine_with(vec![profile(&service.url, None, &world.clock)], config);
+    let tickets: [TicketId; 2] = world.tickets(&[]).await;
+    assert_eq!(engine.tick().await.unwrap().failures, 1);
+    assert_eq!(world.free().await, tickets);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_that_takes_too_long_is_given_up() {
+    // The engine's deadline.
+    let silent = |_: &Value| {
+        Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>()).into_response()
+    };
+    assert_released(silent).await;
+    // Its own.
+    let (service, world) = (Service::start(silent).await, World::in_memory());
+    let config =
+        WebhookConfig { url: service.url.parse().unwrap(), secret: None, timeout: Duration::from_millis(50) };
+    let assigner = Arc::new(Webhook::new(config, world.clock.clone()).unwrap());
+    let mut config = crate::world::engine_config();
+    config.assigner_timeout = crate::PATIENCE;
+    let engine = world.engine_with(vec![Profile { assigner, ..duels() }], config);
+    let tickets: [TicketId; 2] = world.tickets(&[]).await;
+    assert_eq!(engine.tick().await.unwrap().failures, 1);
+    assert_eq!(world.free().await, tickets);
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_costs_nobody_a_ticket() {
+    let world = World::in_memory();
+    let engine = world.engine(vec![profile("http://127.0.0.1:1/assign", None, &world.clock)]);
+    let tickets: [TicketId; 2] = world.tickets(&[]).await;
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 2, assigned: 0, released: 2, failures: 1 });
+    assert_eq!(world.free().await, tickets);
+}
+
+#[tokio::test]
+async fn a_secret_that_cannot_be_read_is_refused_at_once() {
+    let config = WebhookConfig {
+        url: "http://127.0.0.1:1/".parse().unwrap(),
+        secret: Some(Secret::parse(&Text::Text("whsec_***".to_owned())).unwrap()),
+        timeout: Duration::from_secs(1),
+    };
+    assert!(Webhook::new(config, Clock::system()).is_err());
+}

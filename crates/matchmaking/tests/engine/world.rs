@@ -1,0 +1,241 @@
+//! A store with tickets, and what is to be seen of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use base::Clock;
+use base::id::ProcessId;
+use buffa::{Message, MessageField};
+use config::{Setting, Value};
+use hot::{Hot, HotUrl};
+use matchmaking::engine::{EngineConfig, Profile};
+use matchmaking::model::{Moment, TicketId};
+use matchmaking::store::{Coordination, Fetched, NewTicket, Redises, Rules};
+use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Store};
+use prometheus_client::registry::Registry;
+use proto::openmatch::{Assignment, SearchFields, Ticket};
+use proto::playhouse::{MatchMade, MatchesMade};
+use testkit::{Keyspace, Redis};
+
+/// One store, and one clock.
+pub(crate) struct World {
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
+    pub(crate) frontend: Frontend,
+    pub(crate) rules: Rules,
+    registry: Registry,
+    hot: Hot,
+    url: Option<String>,
+    /// The age of the next ticket that is put.
+    next: AtomicI64,
+    _keys: Option<Keyspace>,
+}
+
+pub(crate) fn rules() -> Rules {
+    Rules {
+        key_prefix: String::new(),
+        coordination: Coordination::Script,
+        pending_timeout: Duration::from_secs(600),
+        assigned_ttl: Duration::from_secs(60),
+        check_tickets: true,
+    }
+}
+
+/// A tick that nobody waits for, and deadlines that pass quickly.
+pub(crate) fn engine_config() -> EngineConfig {
+    EngineConfig {
+        tick: Duration::from_secs(3600),
+        gather: Duration::from_millis(5),
+        fetch_limit: 1000,
+        function_timeout: Duration::from_millis(150),
+        evaluator_timeout: Duration::from_millis(150),
+        assigner_timeout: Duration::from_millis(150),
+    }
+}
+
+/// A clock that shows the present and stands still.
+fn still() -> Clock {
+    Clock::manual(Clock::system().now())
+}
+
+/// A connection to this server.
+pub(crate) async fn open(url: &str) -> Hot {
+    let url = HotUrl::parse(&Value::Text(url.to_owned())).unwrap();
+    Hot::open(&hot::Config { url, timeout: Duration::from_millis(500) }).await.unwrap()
+}
+
+impl World {
+    pub(crate) fn in_memory() -> Self {
+        Self::new(Hot::Memory, None, rules(), None, still())
+    }
+
+    /// In a room of its own on a shared server.
+    pub(crate) async fn in_redis(redis: &Redis) -> Self {
+        let keys = redis.keyspace();
+        let rules = Rules { key_prefix: keys.prefix().to_owned(), ..rules() };
+        let url = keys.url().to_owned();
+        Self::new(open(&url).await, Some(url), rules, Some(keys), still())
+    }
+
+    /// At this address, with all keys to itself.
+    pub(crate) async fn at(url: &str) -> Self {
+        Self::new(open(url).await, Some(url.to_owned()), rules(), None, still())
+    }
+
+    fn new(hot: Hot, url: Option<String>, rules: Rules, keys: Option<Keyspace>, clock: Clock) -> Self {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let store = Store::new(&hot, Redises::default(), rules.clone(), clock.clone(), metrics.clone());
+        let config = FrontendConfig {
+            ticket_ttl: Duration::from_secs(600),
+            max_ticket_ttl: Duration::from_secs(3600),
+            max_ticket_size: 65_536,
+            max_fields: 100,
+            max_watchers: 100,
+            watch_check: Duration::from_secs(5),
+        };
+        let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
+        let next = AtomicI64::new(clock.now().as_millis() * 1000);
+        Self { store, clock, metrics, frontend, rules, registry, hot, url, next, _keys: keys }
+    }
+
+    /// Another world, without tickets and with other rules.
+    pub(crate) fn under(&self, change: impl FnOnce(&mut Rules)) -> Self {
+        self.under_at(still(), change)
+    }
+
+    /// Another world, without tickets, with other rules and this clock.
+    pub(crate) fn under_at(&self, clock: Clock, change: impl FnOnce(&mut Rules)) -> Self {
+        let mut rules = self.rules.clone();
+        rules.key_prefix.push_str(&format!("{}:", TicketId::generate(Moment::default())));
+        change(&mut rules);
+        Self::new(self.hot.clone(), self.url.clone(), rules, None, clock)
+    }
+
+    /// The store as another process has it: the same in memory, another connection to Redis.
+    pub(crate) async fn another_store(&self) -> Store {
+        match &self.url {
+            Some(url) => self.store_over(&open(url).await),
+            None => self.store.clone(),
+        }
+    }
+
+    /// The same tickets over another connection.
+    pub(crate) fn store_over(&self, hot: &Hot) -> Store {
+        Store::new(hot, Redises::default(), self.rules.clone(), self.clock.clone(), self.metrics.clone())
+    }
+
+    pub(crate) fn engine(&self, profiles: Vec<Profile>) -> Engine {
+        self.engine_with(profiles, engine_config())
+    }
+
+    pub(crate) fn engine_with(&self, profiles: Vec<Profile>, config: EngineConfig) -> Engine {
+        self.engine_over(self.store.clone(), profiles, config)
+    }
+
+    pub(crate) fn engine_over(&self, store: Store, profiles: Vec<Profile>, config: EngineConfig) -> Engine {
+        let id = ProcessId::generate();
+        Engine::new(id, store, profiles, config, self.clock.clone(), self.metrics.clone())
+    }
+
+    /// A ticket as a client makes it.
+    pub(crate) async fn ticket(&self, tags: &[&str]) -> TicketId {
+        let fields = SearchFields { tags: owned(tags), ..Default::default() };
+        let ticket = Ticket { search_fields: MessageField::some(fields), ..Default::default() };
+        let made = Ticket::decode_from_slice(&self.frontend.create(Some(ticket)).await.unwrap()).unwrap();
+        TicketId::parse(&made.id).unwrap()
+    }
+
+    pub(crate) async fn tickets<const N: usize>(&self, tags: &[&str]) -> [TicketId; N] {
+        let mut ids = Vec::new();
+        for _ in 0..N {
+            ids.push(self.ticket(tags).await);
+        }
+        ids.try_into().unwrap()
+    }
+
+    /// A ticket put straight into the store, younger than those before.
+    pub(crate) async fn put(&self) -> TicketId {
+        let created = Moment::from_micros(self.next.fetch_add(1, Ordering::Relaxed));
+        self.put_at(created).await
+    }
+
+    pub(crate) async fn put_at(&self, created: Moment) -> TicketId {
+        let id = TicketId::generate(created);
+        let time = buffa_types::google::protobuf::Timestamp {
+            seconds: created.nanos() / 1_000_000_000,
+            nanos: (created.nanos() % 1_000_000_000) as i32,
+            ..Default::default()
+        };
+        let ticket =
+            Ticket { id: id.to_string(), create_time: MessageField::some(time), ..Default::default() };
+        let ttl = Duration::from_secs(600);
+        let new = NewTicket { id: id.clone(), created, ttl, data: ticket.encode_to_bytes() };
+        self.store.create(new).await.unwrap();
+        id
+    }
+
+    /// Where the player of this ticket is to go.
+    pub(crate) async fn connection(&self, id: &TicketId) -> Option<String> {
+        connection(&self.store, id).await
+    }
+
+    pub(crate) async fn is_assigned(&self, id: &TicketId) -> bool {
+        self.connection(id).await.is_some()
+    }
+
+    /// Takes whatever another engine could have at this moment, and gives it back.
+    pub(crate) async fn free(&self) -> Vec<TicketId> {
+        let Fetched { ids, .. } = self.store.fetch(&"another".into(), 100_000).await.unwrap();
+        self.store.release(&ids).await.unwrap();
+        ids
+    }
+
+    /// All matches that were made and that nobody has taken yet.
+    pub(crate) async fn made(&self) -> Vec<MatchMade> {
+        let mut made = Vec::new();
+        loop {
+            let entries = self.store.take_events("test", 100, Duration::from_secs(3600)).await.unwrap();
+            if entries.is_empty() {
+                return made;
+            }
+            for entry in entries {
+                made.extend(MatchesMade::decode_from_slice(&entry.made).unwrap().matches);
+            }
+        }
+    }
+
+    /// All metrics that are not zero, and those that are.
+    pub(crate) fn all_metrics(&self) -> BTreeMap<String, f64> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let line = |line: &str| {
+            let (name, value) = line.rsplit_once(' ')?;
+            Some((name.to_owned(), value.parse().ok()?))
+        };
+        text.lines().filter(|text| !text.starts_with('#')).filter_map(line).collect()
+    }
+
+    pub(crate) fn metric(&self, name: &str) -> f64 {
+        self.all_metrics().get(name).copied().unwrap_or_default()
+    }
+
+    pub(crate) fn failures(&self, profile: &str, step: &str) -> f64 {
+        self.metric(&format!("playhouse_matchmaking_failures_total{{profile=\"{profile}\",step=\"{step}\"}}"))
+    }
+}
+
+pub(crate) async fn connection(store: &Store, id: &TicketId) -> Option<String> {
+    let data = store.find(id).await.unwrap().assignment?;
+    Some(Assignment::decode_from_slice(&data).unwrap().connection)
+}
+
+fn owned(texts: &[&str]) -> Vec<String> {
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+/// What is shared by plugins and the test that looks at them.
+pub(crate) type Shared<T> = Arc<std::sync::Mutex<T>>;

@@ -1,0 +1,81 @@
+//! Taking a ticket back.
+
+use futures::future::join_all;
+use matchmaking::store::{Deleted, Found, Outcome, Seen};
+
+use crate::setup::{Setup, group, id, ids, matches, shuffled, sorted};
+
+for_every_store! {
+    a_ticket_that_is_taken_back_is_gone,
+    an_assigned_ticket_cannot_be_taken_back,
+    a_ticket_is_cancelled_or_assigned_and_never_both,
+}
+
+async fn a_ticket_that_is_taken_back_is_gone(setup: Setup) {
+    let tickets = setup.open().await;
+    tickets.create_all(0..3).await;
+    assert_eq!(tickets.take(1).await, ids([0]));
+    for number in 0..2 {
+        assert_eq!(tickets.delete(&id(number)).await.unwrap(), Deleted::Done);
+        assert_eq!(tickets.find(&id(number)).await.unwrap(), Found::default());
+        assert_eq!(tickets.delete(&id(number)).await.unwrap(), Deleted::Unknown);
+    }
+    tickets.release(&ids(0..2)).await.unwrap();
+    assert_eq!(tickets.take(10).await, ids([2]));
+    assert_eq!(tickets.all().await, ids([2]));
+    assert_eq!(tickets.delete(&id(99)).await.unwrap(), Deleted::Unknown);
+}
+
+async fn an_assigned_ticket_cannot_be_taken_back(setup: Setup) {
+    let tickets = setup.open().await;
+    tickets.create_all(0..2).await;
+    tickets.assign(&[group("match", ids(0..2))]).await.unwrap();
+    assert_eq!(tickets.delete(&id(0)).await.unwrap(), Deleted::Assigned);
+    assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("match"));
+    assert!(tickets.find(&id(0)).await.unwrap().data.is_some());
+}
+
+async fn a_ticket_is_cancelled_or_assigned_and_never_both(setup: Setup) {
+    const MATCHES: usize = 300;
+    let engine = setup.open().await;
+    let frontend = engine.elsewhere().await;
+    engine.create_all(0..MATCHES * 2).await;
+    // Each match has a player who leaves at the same time.
+    let both = shuffled(MATCHES).into_iter().enumerate().map(|(at, number)| {
+        let (engine, frontend) = (engine.clone(), frontend.clone());
+        let assign = async move {
+            let group = group(&format!("match {number}"), ids([number * 2, number * 2 + 1]));
+            engine.assign(&[group]).await.unwrap().remove(0)
+        };
+        let cancel = async move { frontend.delete(&id(number * 2)).await.unwrap() };
+        // Who is first changes, so that both win at times.
+        let (assign, cancel) = if at % 2 == 0 {
+            let assign = tokio::spawn(assign);
+            (assign, tokio::spawn(cancel))
+        } else {
+            let cancel = tokio::spawn(cancel);
+            (tokio::spawn(assign), cancel)
+        };
+        async move { (number, assign.await.unwrap(), cancel.await.unwrap()) }
+    });
+    let outcomes = join_all(both).await;
+    let mut made = Vec::new();
+    for (number, outcome, deleted) in outcomes {
+        let (leaver, stayer) = (id(number * 2), id(number * 2 + 1));
+        let seen = engine.look(&[leaver.clone(), stayer.clone()]).await.unwrap();
+        match outcome {
+            Outcome::Assigned => {
+                assert_eq!(deleted, Deleted::Assigned, "match {number}");
+                assert!(matches!(seen[..], [Seen::Assigned(_), Seen::Assigned(_)]), "{seen:?}");
+                made.push((format!("match {number}"), vec![leaver, stayer]));
+            }
+            Outcome::Refused(id) => {
+                assert_eq!((deleted, &id), (Deleted::Done, &leaver), "match {number}");
+                assert_eq!(seen, [Seen::Gone, Seen::Waiting]);
+            }
+        }
+    }
+    let entries = engine.take_events("relay", 10_000, crate::setup::PATIENCE).await.unwrap();
+    let told = entries.iter().flat_map(|entry| matches(&entry.made));
+    assert_eq!(sorted(told), sorted(made));
+}

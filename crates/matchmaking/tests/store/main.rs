@@ -1,0 +1,43 @@
+//! What a store of tickets promises: one suite for the store in process and for both ways to use Redis, and what is true of
+//! Redis alone.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+/// Makes one test per store of each function.
+macro_rules! for_every_store {
+    ($($name:ident),* $(,)?) => {
+        mod in_process {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(crate::setup::Setup::memory()).await;
+            })*
+        }
+        mod in_redis_by_script {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let redis = testkit::need!(testkit::Redis::shared().await);
+                super::$name(crate::setup::Setup::script(redis)).await;
+            })*
+        }
+        mod in_redis_by_lock {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let redis = testkit::need!(testkit::Redis::shared().await);
+                super::$name(crate::setup::Setup::lock(redis)).await;
+            })*
+        }
+    };
+}
+
+mod assigning;
+mod cancelling;
+mod events;
+mod fetching;
+mod layout;
+mod lock;
+mod other_programs;
+mod outages;
+mod reading;
+mod servers;
+mod setup;
+mod watching;

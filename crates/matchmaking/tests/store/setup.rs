@@ -1,0 +1,273 @@
+//! Stores to test, and tickets to put there.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Clock;
+use base::Timestamp;
+use buffa::{Message, MessageField};
+use buffa_types::google::protobuf as wkt;
+use bytes::Bytes;
+use futures::future::join_all;
+use hot::Hot;
+use matchmaking::model::{Moment, TicketId};
+use matchmaking::store::{Coordination, Entry, Group, NewTicket, Redises, Rules};
+use matchmaking::{Metrics, Store};
+use prometheus_client::encoding::text;
+use prometheus_client::registry::Registry;
+use proto::{openmatch, playhouse};
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use testkit::{Keyspace, Redis};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// When ticket 0 is made; each one after it comes a microsecond later.
+const DAWN: i64 = 1_772_366_400_000_000;
+
+/// A store that can be opened, by any number of processes.
+#[derive(Clone, Debug)]
+pub(crate) struct Setup {
+    pub(crate) rules: Rules,
+    pub(crate) others: Redises,
+    pub(crate) timeout: Duration,
+    /// Where Redis is, if it is not in process.
+    redis: Option<Arc<Keyspace>>,
+    /// Instead of the server's own address.
+    url: Option<String>,
+}
+
+impl Setup {
+    fn new(redis: Option<&Redis>, coordination: Coordination) -> Self {
+        let redis = redis.map(Redis::keyspace);
+        let rules = Rules {
+            key_prefix: redis.as_ref().map_or("", |redis| redis.prefix()).to_owned(),
+            coordination,
+            pending_timeout: Duration::from_secs(60),
+            assigned_ttl: Duration::from_secs(60),
+            check_tickets: true,
+        };
+        Self {
+            rules,
+            others: Redises::default(),
+            timeout: Duration::from_secs(10),
+            redis: redis.map(Arc::new),
+            url: None,
+        }
+    }
+
+    pub(crate) fn memory() -> Self {
+        Self::new(None, Coordination::Script)
+    }
+
+    pub(crate) fn script(redis: &Redis) -> Self {
+        Self::new(Some(redis), Coordination::Script)
+    }
+
+    pub(crate) fn lock(redis: &Redis) -> Self {
+        Self::new(Some(redis), Coordination::Lock)
+    }
+
+    pub(crate) fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
+        change(&mut self.rules);
+        self
+    }
+
+    /// Reaches the server in another way, and does not wait long for it.
+    pub(crate) fn through(mut self, url: String, timeout: Duration) -> Self {
+        (self.url, self.timeout) = (Some(url), timeout);
+        self
+    }
+
+    pub(crate) async fn open(&self) -> Tickets {
+        let (hot, clock) = match &self.redis {
+            None => (Hot::Memory, Clock::manual(Timestamp::from_millis(DAWN / 1000))),
+            Some(redis) => {
+                let url = self.url.as_deref().unwrap_or_else(|| redis.url());
+                (Hot::Redis(hot::Redis::open(url, self.timeout).await.unwrap()), Clock::system())
+            }
+        };
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry);
+        let store = Store::new(&hot, self.others.clone(), self.rules.clone(), clock.clone(), metrics);
+        Tickets { setup: self.clone(), store, clock, registry: Arc::new(registry) }
+    }
+}
+
+/// An open store, as one process has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Tickets {
+    pub(crate) setup: Setup,
+    pub(crate) store: Store,
+    pub(crate) clock: Clock,
+    registry: Arc<Registry>,
+}
+
+impl Deref for Tickets {
+    type Target = Store;
+
+    fn deref(&self) -> &Store {
+        &self.store
+    }
+}
+
+impl Tickets {
+    /// The same tickets, as another process has them.
+    pub(crate) async fn elsewhere(&self) -> Self {
+        if self.is_in_redis() { self.setup.open().await } else { self.clone() }
+    }
+
+    pub(crate) fn is_in_redis(&self) -> bool {
+        self.setup.redis.is_some()
+    }
+
+    /// Lets time pass where we can; Redis lets it pass by itself.
+    pub(crate) fn pass(&self, time: Duration) {
+        self.clock.advance(time);
+    }
+
+    /// Makes tickets in this order, as far as they are made one after the other at all.
+    pub(crate) async fn create_all(&self, numbers: impl IntoIterator<Item = usize>) {
+        for made in join_all(numbers.into_iter().map(|number| self.create(ticket(number)))).await {
+            made.unwrap();
+        }
+    }
+
+    /// Hands out tickets to an engine.
+    pub(crate) async fn take(&self, limit: usize) -> Vec<TicketId> {
+        self.fetch(&"engine".into(), limit).await.unwrap().ids
+    }
+
+    /// All tickets that take part, oldest first.
+    pub(crate) async fn all(&self) -> Vec<TicketId> {
+        let (ids, count) = self.list(100_000).await.unwrap();
+        assert_eq!(ids.len() as u64, count);
+        ids
+    }
+
+    /// The connection of a ticket's assignment.
+    pub(crate) async fn connection_of(&self, id: &TicketId) -> Option<String> {
+        self.find(id).await.unwrap().assignment.map(|assignment| connection(&assignment))
+    }
+
+    /// What a counter of ours stands at.
+    pub(crate) fn counter(&self, name: &str) -> u64 {
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry).unwrap();
+        let name = format!("playhouse_matchmaking_{name}_total ");
+        page.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+    }
+
+    /// A key, with the prefix.
+    pub(crate) fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.setup.rules.key_prefix)
+    }
+
+    /// A connection past the store.
+    pub(crate) async fn raw(&self) -> Raw {
+        Raw(self.setup.redis.as_ref().unwrap().connect().await)
+    }
+
+    /// All keys of this test, without the prefix.
+    pub(crate) async fn keys(&self) -> Vec<String> {
+        let prefix = &self.setup.rules.key_prefix;
+        let keys: Vec<String> = self.raw().await.ask(&["KEYS", &format!("*{prefix}*")]).await;
+        let mut keys: Vec<String> = keys.iter().map(|key| key.replacen(prefix, "", 1)).collect();
+        keys.sort();
+        keys
+    }
+}
+
+/// Another program at the same Redis.
+#[derive(Clone)]
+pub(crate) struct Raw(MultiplexedConnection);
+
+impl Raw {
+    pub(crate) async fn ask<T: FromRedisValue>(&mut self, command: &[&str]) -> T {
+        redis::cmd(command[0]).arg(&command[1..]).query_async(&mut self.0).await.unwrap()
+    }
+
+    pub(crate) async fn set(&mut self, key: &str, value: &[u8], seconds: u64) {
+        redis::cmd("SET").arg(key).arg(value).arg("EX").arg(seconds).exec_async(&mut self.0).await.unwrap();
+    }
+
+    pub(crate) async fn get(&mut self, key: &str) -> Option<Bytes> {
+        redis::cmd("GET").arg(key).query_async(&mut self.0).await.unwrap()
+    }
+}
+
+pub(crate) fn id(number: usize) -> TicketId {
+    TicketId::parse(&format!("t{number:05}")).unwrap()
+}
+
+pub(crate) fn ids(numbers: impl IntoIterator<Item = usize>) -> Vec<TicketId> {
+    numbers.into_iter().map(id).collect()
+}
+
+/// Ticket number `n` of a test. Higher numbers are younger.
+pub(crate) fn ticket(number: usize) -> NewTicket {
+    let created = Moment::from_micros(DAWN + i64::try_from(number).unwrap());
+    NewTicket { id: id(number), created, ttl: Duration::from_secs(600), data: data(number) }
+}
+
+/// The encoded ticket.
+pub(crate) fn data(number: usize) -> Bytes {
+    let micros = DAWN + i64::try_from(number).unwrap();
+    let created = wkt::Timestamp {
+        seconds: micros / 1_000_000,
+        nanos: i32::try_from(micros % 1_000_000 * 1000).unwrap(),
+        ..Default::default()
+    };
+    let fields = openmatch::SearchFields { tags: vec![format!("tag {number}")], ..Default::default() };
+    let ticket = openmatch::Ticket {
+        id: id(number).to_string(),
+        search_fields: MessageField::some(fields),
+        create_time: MessageField::some(created),
+        ..Default::default()
+    };
+    ticket.encode_to_bytes()
+}
+
+/// A match of these tickets, with its name as the connection.
+pub(crate) fn group(name: &str, tickets: Vec<TicketId>) -> Group {
+    let assignment = openmatch::Assignment { connection: name.to_owned(), ..Default::default() };
+    let made = playhouse::MatchMade {
+        match_id: name.to_owned(),
+        ticket_ids: tickets.iter().map(TicketId::to_string).collect(),
+        assignment: MessageField::some(assignment.clone()),
+        ..Default::default()
+    };
+    let made = playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
+    Group { tickets, assignment: assignment.encode_to_bytes(), made }
+}
+
+/// The connection of an encoded assignment.
+pub(crate) fn connection(assignment: &[u8]) -> String {
+    openmatch::Assignment::decode_from_slice(assignment).unwrap().connection
+}
+
+/// The names of encoded matches, and their tickets.
+pub(crate) fn matches(made: &[u8]) -> Vec<(String, Vec<TicketId>)> {
+    let made = playhouse::MatchesMade::decode_from_slice(made).unwrap().matches;
+    made.into_iter()
+        .map(|made| (made.match_id, made.ticket_ids.iter().map(|id| TicketId::parse(id).unwrap()).collect()))
+        .collect()
+}
+
+/// The names of all matches in these entries.
+pub(crate) fn names(entries: &[Entry]) -> Vec<String> {
+    entries.iter().flat_map(|entry| matches(&entry.made)).map(|(name, _)| name).collect()
+}
+
+pub(crate) fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
+    let mut items: Vec<T> = items.into_iter().collect();
+    items.sort();
+    items
+}
+
+pub(crate) fn shuffled(count: usize) -> Vec<usize> {
+    let mut numbers: Vec<usize> = (0..count).collect();
+    fastrand::shuffle(&mut numbers);
+    numbers
+}

@@ -1,0 +1,21 @@
+//! Compiles the .proto files without `protoc`, and keeps their descriptors for reflection.
+
+use std::path::PathBuf;
+use std::{env, error::Error, fs};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    const FILES: [&str; 3] =
+        ["openmatch/messages.proto", "openmatch/frontend.proto", "playhouse/matches.proto"];
+    let folder = PathBuf::from(env::var("CARGO_MANIFEST_DIR")?).join("proto");
+    let descriptors = PathBuf::from(env::var("OUT_DIR")?).join("descriptors.bin");
+    let mut compiler = protox::Compiler::new([&folder])?;
+    compiler.include_imports(true).include_source_info(true).open_files(FILES)?;
+    fs::write(&descriptors, compiler.encode_file_descriptor_set())?;
+    println!("cargo:rerun-if-changed={}", folder.display());
+    connectrpc_build::Config::new()
+        .descriptor_set(&descriptors)
+        .files(&FILES)
+        .include_file("generated.rs")
+        .compile()
+        .map_err(|error| error.to_string().into())
+}
