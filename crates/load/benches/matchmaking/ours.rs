@@ -58,7 +58,11 @@ impl Support {
     fn start(&self, role: &str) -> Running {
         let file = self.folder.path().join(format!("{role}.toml"));
         fs::write(&file, self.configuration(role)).unwrap();
-        Program::new(&self.program).args(["serve", "--config"]).arg(&file).start().unwrap()
+        Program::new(&self.program)
+            .args(["serve", "--print-addresses", "--config"])
+            .arg(&file)
+            .start()
+            .unwrap()
     }
 
     fn configuration(&self, role: &str) -> String {
