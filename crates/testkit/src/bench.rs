@@ -15,12 +15,19 @@ pub struct Report {
     columns: Vec<String>,
     rows: Vec<Vec<String>>,
     measures: Vec<(String, f64)>,
+    words: Vec<(String, String)>,
 }
 
 impl Report {
     /// An empty report. The name is used for a file.
     pub fn new(name: &str) -> Self {
-        Self { name: name.to_owned(), columns: Vec::new(), rows: Vec::new(), measures: Vec::new() }
+        Self {
+            name: name.to_owned(),
+            columns: Vec::new(),
+            rows: Vec::new(),
+            measures: Vec::new(),
+            words: Vec::new(),
+        }
     }
 
     /// The heads of the table.
@@ -39,22 +46,32 @@ impl Report {
         self.measures.push((key.to_owned(), value));
     }
 
+    /// Adds to the last line what is not a number.
+    pub fn word(&mut self, key: &str, value: &str) {
+        self.words.push((key.to_owned(), value.to_owned()));
+    }
+
     /// Prints the table and the last line, and writes `bench/NAME.json` in the build folder.
     ///
-    /// `ratio` is the one number that the benchmark is about, ours against what it is compared with.
+    /// `ratio` is the one number that the benchmark is about, ours against what it is compared with;
+    /// `None` where there was nothing to compare with.
     #[expect(clippy::print_stdout, reason = "this is what a benchmark is run for")]
-    pub fn finish(self, ratio: f64) -> io::Result<PathBuf> {
+    pub fn finish(self, ratio: impl Into<Option<f64>>) -> io::Result<PathBuf> {
+        let ratio = ratio.into();
         let file = self.write(&target().join("bench"), ratio)?;
         println!("{}{}", self.table(), self.last_line(ratio));
         Ok(file)
     }
 
-    fn write(&self, folder: &Path, ratio: f64) -> io::Result<PathBuf> {
+    fn write(&self, folder: &Path, ratio: Option<f64>) -> io::Result<PathBuf> {
         fs::create_dir_all(folder)?;
         let measures: serde_json::Map<_, _> =
             self.measures.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
+        let words: serde_json::Map<_, _> =
+            self.words.iter().map(|(key, value)| (key.clone(), json!(value))).collect();
         let report = json!({
-            "name": self.name, "ratio": ratio, "measures": measures, "columns": self.columns, "rows": self.rows,
+            "name": self.name, "ratio": ratio, "measures": measures, "words": words,
+            "columns": self.columns, "rows": self.rows,
         });
         let file = folder.join(format!("{}.json", self.name));
         fs::write(&file, format!("{report:#}\n"))?;
@@ -80,9 +97,11 @@ impl Report {
         table
     }
 
-    fn last_line(&self, ratio: f64) -> String {
+    fn last_line(&self, ratio: Option<f64>) -> String {
         let measures = self.measures.iter().map(|(key, value)| format!(" {key}={}", short(*value)));
-        format!("{}: ratio={}{}", self.name, short(ratio), measures.collect::<String>())
+        let words = self.words.iter().map(|(key, value)| format!(" {key}={value}"));
+        let ratio = ratio.map_or("none".to_owned(), short);
+        format!("{}: ratio={ratio}{}", self.name, measures.chain(words).collect::<String>())
     }
 }
 
@@ -123,13 +142,20 @@ all at once       12000   95 µs
 
     #[test]
     fn the_last_line_has_the_ratio_and_the_measures() {
-        assert_eq!(report().last_line(12.63), "locks: ratio=12.6 rate=12000 p99_ms=0.10");
+        assert_eq!(report().last_line(Some(12.63)), "locks: ratio=12.6 rate=12000 p99_ms=0.10");
+    }
+
+    #[test]
+    fn a_report_may_have_nothing_to_compare_with() {
+        let mut report = report();
+        report.word("peer", "absent");
+        assert_eq!(report.last_line(None), "locks: ratio=none rate=12000 p99_ms=0.10 peer=absent");
     }
 
     #[test]
     fn the_file_can_be_read_again() {
         let folder = Folder::fresh().unwrap();
-        let file = report().write(&folder.path().join("bench"), 12.63).unwrap();
+        let file = report().write(&folder.path().join("bench"), Some(12.63)).unwrap();
         assert_eq!(file, folder.path().join("bench/locks.json"));
         let read: serde_json::Value = serde_json::from_slice(&fs::read(file).unwrap()).unwrap();
         assert_eq!(read["ratio"], 12.63);

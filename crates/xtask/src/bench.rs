@@ -5,22 +5,46 @@ use anyhow::{Result, bail};
 use crate::install;
 use crate::shell::{cargo, step};
 
-/// Name, crate, what is compared.
-const BENCHES: [(&str, &str, &str); 1] =
-    [("db", "db", "transactions/s of our SQLite and MariaDB stores, against the plain driver")];
+/// A benchmark.
+struct Bench {
+    name: &'static str,
+    package: &'static str,
+    /// What is compared.
+    what: &'static str,
+    /// Whether it runs the product itself, which is built first, as it is shipped.
+    product: bool,
+}
+
+const BENCHES: [Bench; 2] = [
+    Bench {
+        name: "db",
+        package: "db",
+        what: "transactions/s of our SQLite and MariaDB stores, against the plain driver",
+        product: false,
+    },
+    Bench {
+        name: "matchmaking",
+        package: "load",
+        what: "assigned tickets/s, waiting times, CPU and Redis commands, against minimatch",
+        product: true,
+    },
+];
 
 pub(crate) fn run(name: Option<&str>, args: &[String]) -> Result<()> {
     let Some(name) = name else {
-        for (name, _, what) in BENCHES {
+        for Bench { name, what, .. } in BENCHES {
             eprintln!("{name:<12} {what}");
         }
         return Ok(());
     };
-    let Some((_, package, _)) = BENCHES.iter().find(|(known, _, _)| *known == name) else {
-        let names: Vec<&str> = BENCHES.iter().map(|(name, _, _)| *name).collect();
+    let Some(bench) = BENCHES.iter().find(|bench| bench.name == name) else {
+        let names: Vec<&str> = BENCHES.iter().map(|bench| bench.name).collect();
         bail!("there is no benchmark {name:?}; there are: {}", names.join(", "));
     };
     install::run()?;
-    let mut command = cargo(&["bench", "--locked", "--package", package, "--bench", name, "--"]);
+    if bench.product {
+        step("build", &mut cargo(&["build", "--locked", "--release", "--package", "playhouse"]))?;
+    }
+    let mut command = cargo(&["bench", "--locked", "--package", bench.package, "--bench", name, "--"]);
     step(&format!("bench {name}"), command.args(args))
 }

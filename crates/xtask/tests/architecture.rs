@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("db", &["base", "config"]),
     ("example-match-function", &["base", "hot", "matchmaking"]),
     ("hot", &["base", "config"]),
+    ("load", &[]),
     ("matchmaking", &["base", "bus", "config", "hot", "proto", "runtime"]),
     ("playhouse", &["base", "bus", "config", "db", "hot", "matchmaking", "runtime"]),
     ("proto", &[]),

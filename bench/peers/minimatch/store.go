@@ -1,0 +1,34 @@
+package main
+
+import (
+	"time"
+
+	cache "github.com/Code-Hex/go-generics-cache"
+	pb "github.com/castaneai/minimatch/gen/openmatch"
+	"github.com/redis/rueidis"
+	"github.com/redis/rueidis/rueidislock"
+)
+
+const (
+	// What minimatch's own load test uses.
+	ticketCacheTTL      = 10 * time.Second
+	backendLockInterval = 200 * time.Millisecond
+)
+
+// connect opens what both halves need. An extendInterval of 0 is the library's default.
+func connect(redis string, extendInterval time.Duration) (rueidis.Client, rueidislock.Locker, error) {
+	options := rueidis.ClientOption{InitAddress: []string{redis}, DisableCache: true}
+	client, err := rueidis.NewClient(options)
+	if err != nil {
+		return nil, nil, err
+	}
+	locker, err := rueidislock.NewLocker(rueidislock.LockerOption{
+		ClientOption:   options,
+		ExtendInterval: extendInterval,
+	})
+	return client, locker, err
+}
+
+func ticketCache() *cache.Cache[string, *pb.Ticket] {
+	return cache.New[string, *pb.Ticket]()
+}

@@ -1,0 +1,49 @@
+//! Frames of HTTP/2.
+
+use bytes::{BufMut, BytesMut};
+
+use crate::wire::Malformed;
+
+/// Length, kind, flags and stream.
+pub(crate) const FRAME_HEAD: usize = 9;
+/// Why a stream is reset: nobody wants it any more.
+pub(crate) const CANCEL: u32 = 8;
+
+pub(crate) const DATA: u8 = 0;
+pub(crate) const HEADERS: u8 = 1;
+pub(crate) const RST_STREAM: u8 = 3;
+pub(crate) const SETTINGS: u8 = 4;
+pub(crate) const PING: u8 = 6;
+pub(crate) const GOAWAY: u8 = 7;
+pub(crate) const WINDOW_UPDATE: u8 = 8;
+pub(crate) const CONTINUATION: u8 = 9;
+
+/// On HEADERS and DATA; on SETTINGS and PING the same bit is an answer.
+pub(crate) const END_STREAM: u8 = 1;
+pub(crate) const ACK: u8 = 1;
+pub(crate) const END_HEADERS: u8 = 4;
+const PADDED: u8 = 8;
+pub(crate) const PRIORITY: u8 = 0x20;
+
+/// Begins a frame.
+pub(crate) fn put_head(out: &mut BytesMut, length: usize, kind: u8, flags: u8, id: u32) {
+    out.put_slice(&(length as u32).to_be_bytes()[1..]);
+    out.put_u8(kind);
+    out.put_u8(flags);
+    out.put_u32(id);
+}
+
+/// What is left without padding.
+pub(crate) fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], Malformed> {
+    if flags & PADDED == 0 {
+        return Ok(payload);
+    }
+    let (padding, rest) = payload.split_first().ok_or(Malformed("a frame that ends early"))?;
+    let length = rest.len().checked_sub((*padding).into()).ok_or(Malformed("more padding than frame"))?;
+    Ok(&rest[..length])
+}
+
+/// The number at the beginning.
+pub(crate) fn four(payload: &[u8]) -> Result<u32, Malformed> {
+    payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes)).ok_or(Malformed("a frame that ends early"))
+}

@@ -1,0 +1,382 @@
+//! Headers of HTTP/2 (RFC 7541): ours are said once per connection and then named by number; theirs are read.
+
+use std::collections::VecDeque;
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::wire::Malformed;
+
+/// The size of both tables, unless somebody says otherwise. We do not.
+pub(crate) const TABLE: usize = 4096;
+/// What an entry counts for beside its text.
+const OVERHEAD: usize = 32;
+/// Entries that everybody knows.
+const STATIC: [&str; 61] = [
+    ":authority",
+    ":method",
+    ":method",
+    ":path",
+    ":path",
+    ":scheme",
+    ":scheme",
+    ":status",
+    ":status",
+    ":status",
+    ":status",
+    ":status",
+    ":status",
+    ":status",
+    "accept-charset",
+    "accept-encoding",
+    "accept-language",
+    "accept-ranges",
+    "accept",
+    "access-control-allow-origin",
+    "age",
+    "allow",
+    "authorization",
+    "cache-control",
+    "content-disposition",
+    "content-encoding",
+    "content-language",
+    "content-length",
+    "content-location",
+    "content-range",
+    "content-type",
+    "cookie",
+    "date",
+    "etag",
+    "expect",
+    "expires",
+    "from",
+    "host",
+    "if-match",
+    "if-modified-since",
+    "if-none-match",
+    "if-range",
+    "if-unmodified-since",
+    "last-modified",
+    "link",
+    "location",
+    "max-forwards",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "range",
+    "referer",
+    "refresh",
+    "retry-after",
+    "server",
+    "set-cookie",
+    "strict-transport-security",
+    "transfer-encoding",
+    "user-agent",
+    "vary",
+    "via",
+    "www-authenticate",
+];
+/// The values of the entries 8 to 14, the only ones that we ask for.
+const STATUSES: [&str; 7] = ["200", "204", "206", "304", "400", "404", "500"];
+/// Which characters have codes of which length. The codes count up, so this is all there is to know; what is left out has
+/// longer codes and is in no header that we care for.
+const HUFFMAN: [(u32, &[u8]); 10] = [
+    (5, b"012aceiost"),
+    (6, b" %-./3456789=A_bdfghlmnpru"),
+    (7, b":BCDEFGHIJKLMNOPQRSTUVWYjkqvwxyz"),
+    (8, b"&*,;XZ"),
+    (10, b"!\"()?"),
+    (11, b"'+|"),
+    (12, b"#>"),
+    (13, b"\0$@[]~"),
+    (14, b"^}"),
+    (15, b"<`{"),
+];
+
+/// Writes the headers of our two requests.
+#[derive(Debug)]
+pub(crate) struct Encoder {
+    /// What has been said on this connection, oldest first.
+    said: Vec<Bytes>,
+    /// Whether the server remembers it.
+    indexed: bool,
+    /// Whether the server must be told that nothing will be remembered.
+    announce: bool,
+}
+
+impl Encoder {
+    pub(crate) fn new(server_table: usize) -> Self {
+        let indexed = server_table >= TABLE;
+        Self { said: Vec::new(), indexed, announce: !indexed }
+    }
+
+    /// `POST path` with the headers of gRPC.
+    pub(crate) fn request(&mut self, path: &'static str, authority: &Bytes, to: &mut BytesMut) {
+        if std::mem::take(&mut self.announce) {
+            to.put_u8(0x20);
+        }
+        // :method POST, :scheme http
+        to.put_slice(&[0x83, 0x86]);
+        self.field(4, b"", &Bytes::from_static(path.as_bytes()), to);
+        self.field(1, b"", authority, to);
+        self.field(31, b"", &Bytes::from_static(b"application/grpc"), to);
+        self.field(0, b"te", &Bytes::from_static(b"trailers"), to);
+    }
+
+    /// A field whose name is a static entry, or 0 and written out. Values of different fields never are equal here.
+    fn field(&mut self, static_name: u8, name: &[u8], value: &Bytes, to: &mut BytesMut) {
+        if let Some(position) = self.said.iter().position(|said| said == value) {
+            let age = self.said.len() - 1 - position;
+            // Few enough to fit into seven bits.
+            to.put_u8(0x80 | (STATIC.len() + 1 + age) as u8);
+            return;
+        }
+        if self.indexed {
+            self.said.push(value.clone());
+            put_number(0x40, 6, static_name.into(), to);
+        } else {
+            put_number(0, 4, static_name.into(), to);
+        }
+        if static_name == 0 {
+            put_number(0, 7, name.len(), to);
+            to.put_slice(name);
+        }
+        put_number(0, 7, value.len(), to);
+        to.put_slice(value);
+    }
+}
+
+/// Reads headers.
+#[derive(Debug)]
+pub(crate) struct Decoder {
+    /// Newest first.
+    table: VecDeque<(Bytes, Bytes)>,
+    size: usize,
+    limit: usize,
+}
+
+impl Decoder {
+    pub(crate) fn new() -> Self {
+        Self { table: VecDeque::new(), size: 0, limit: TABLE }
+    }
+
+    /// Shows every header of the block: name and value.
+    pub(crate) fn read(
+        &mut self,
+        mut block: &[u8],
+        mut show: impl FnMut(&[u8], &[u8]),
+    ) -> Result<(), Malformed> {
+        while let Some(first) = block.first() {
+            match first.leading_zeros() {
+                0 => {
+                    let index = number(&mut block, 7)?;
+                    match self.table.get(index.wrapping_sub(STATIC.len() + 1)) {
+                        Some((name, value)) => show(name, value),
+                        None => {
+                            let value = STATUSES.get(index.wrapping_sub(8)).copied().unwrap_or_default();
+                            show(static_name(index)?, value.as_bytes());
+                        }
+                    }
+                }
+                1 => {
+                    let (name, value) = self.literal(&mut block, 6)?;
+                    show(&name, &value);
+                    self.size += name.len() + value.len() + OVERHEAD;
+                    self.table.push_front((name, value));
+                    self.shrink();
+                }
+                2 => {
+                    self.limit = number(&mut block, 5)?;
+                    if self.limit > TABLE {
+                        return Err(Malformed("a header table that is larger than allowed"));
+                    }
+                    self.shrink();
+                }
+                _ => {
+                    let (name, value) = self.literal(&mut block, 4)?;
+                    show(&name, &value);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn literal(&self, block: &mut &[u8], bits: u32) -> Result<(Bytes, Bytes), Malformed> {
+        let name = match number(block, bits)? {
+            0 => text(block)?,
+            index => match self.table.get(index.wrapping_sub(STATIC.len() + 1)) {
+                Some((name, _)) => name.clone(),
+                None => Bytes::from_static(static_name(index)?),
+            },
+        };
+        Ok((name, text(block)?))
+    }
+
+    fn shrink(&mut self) {
+        while self.size > self.limit
+            && let Some((name, value)) = self.table.pop_back()
+        {
+            self.size -= name.len() + value.len() + OVERHEAD;
+        }
+    }
+}
+
+fn static_name(index: usize) -> Result<&'static [u8], Malformed> {
+    let name = STATIC.get(index.wrapping_sub(1)).ok_or(Malformed("a header that nobody has named"))?;
+    Ok(name.as_bytes())
+}
+
+fn put_number(first: u8, bits: u32, mut number: usize, to: &mut BytesMut) {
+    let most = (1 << bits) - 1;
+    if number < most {
+        to.put_u8(first | number as u8);
+        return;
+    }
+    to.put_u8(first | most as u8);
+    number -= most;
+    while number >= 0x80 {
+        to.put_u8(number as u8 | 0x80);
+        number >>= 7;
+    }
+    to.put_u8(number as u8);
+}
+
+fn number(from: &mut &[u8], bits: u32) -> Result<usize, Malformed> {
+    const CUT: Malformed = Malformed("a header that ends early");
+    let most = (1 << bits) - 1;
+    let mut value = usize::from(*from.split_off_first().ok_or(CUT)?) & most;
+    if value < most {
+        return Ok(value);
+    }
+    for shift in [0, 7, 14, 21] {
+        let byte = usize::from(*from.split_off_first().ok_or(CUT)?);
+        value += (byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(Malformed("a header with a number that is too long"))
+}
+
+fn text(from: &mut &[u8]) -> Result<Bytes, Malformed> {
+    let packed = from.first().is_some_and(|first| *first >= 0x80);
+    let length = number(from, 7)?;
+    let text = from.split_off(..length).ok_or(Malformed("a header that ends early"))?;
+    if packed { unpack(text) } else { Ok(Bytes::copy_from_slice(text)) }
+}
+
+/// Undoes the Huffman code, bit by bit: it is rarely needed, since servers say things once.
+fn unpack(text: &[u8]) -> Result<Bytes, Malformed> {
+    let mut unpacked = Vec::with_capacity(text.len() * 2);
+    let (mut code, mut length) = (0_u32, 0);
+    for bit in text.iter().flat_map(|byte| (0..8).rev().map(move |bit| u32::from(byte >> bit & 1))) {
+        (code, length) = (code << 1 | bit, length + 1);
+        let mut first = 0;
+        let mut last_length = HUFFMAN[0].0;
+        for (of_length, symbols) in HUFFMAN {
+            first <<= of_length - last_length;
+            last_length = of_length;
+            if of_length == length
+                && let Some(symbol) = code.checked_sub(first).and_then(|nth| symbols.get(nth as usize))
+            {
+                unpacked.push(*symbol);
+                (code, length) = (0, 0);
+                break;
+            }
+            first += symbols.len() as u32;
+        }
+    }
+    // What is left is filled up with ones.
+    if length > 7 || code != (1 << length) - 1 {
+        return Err(Malformed("a header in an unusual code"));
+    }
+    Ok(unpacked.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(decoder: &mut Decoder, block: &[u8]) -> Vec<(String, String)> {
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).unwrap();
+        let mut seen = Vec::new();
+        decoder.read(block, |name, value| seen.push((text(name), text(value)))).unwrap();
+        seen
+    }
+
+    fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+        pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+    }
+
+    /// The examples of RFC 7541, C.6.1 to C.6.2: a table of 256 bytes, values in Huffman code.
+    #[test]
+    fn the_examples_of_the_standard_are_read() {
+        let mut decoder = Decoder { limit: 256, ..Decoder::new() };
+        let first = [
+            &[0x48, 0x82, 0x64, 0x02, 0x58, 0x85, 0xae, 0xc3, 0x77, 0x1a, 0x4b, 0x61, 0x96, 0xd0, 0x7a, 0xbe]
+                [..],
+            &[0x94, 0x10, 0x54, 0xd4, 0x44, 0xa8, 0x20, 0x05, 0x95, 0x04, 0x0b, 0x81, 0x66, 0xe0, 0x82, 0xa6],
+            &[0x2d, 0x1b, 0xff, 0x6e, 0x91, 0x9d, 0x29, 0xad, 0x17, 0x18, 0x63, 0xc7, 0x8f, 0x0b, 0x97, 0xc8],
+            &[0xe9, 0xae, 0x82, 0xae, 0x43, 0xd3],
+        ];
+        let common = [
+            ("cache-control", "private"),
+            ("date", "Mon, 21 Oct 2013 20:13:21 GMT"),
+            ("location", "https://www.example.com"),
+        ];
+        let expected = [&[(":status", "302")][..], &common].concat();
+        assert_eq!(read(&mut decoder, &first.concat()), pairs(&expected));
+        assert_eq!(decoder.size, 222);
+        let expected = [&[(":status", "307")][..], &common].concat();
+        assert_eq!(read(&mut decoder, &[0x48, 0x83, 0x64, 0x0e, 0xff, 0xc1, 0xc0, 0xbf]), pairs(&expected));
+        // The oldest one had to go.
+        assert_eq!((decoder.size, decoder.table.len()), (222, 4));
+    }
+
+    #[test]
+    fn known_entries_and_new_limits_are_read() {
+        let mut decoder = Decoder::new();
+        assert_eq!(read(&mut decoder, &[0x88, 0x20, 0x8e]), pairs(&[(":status", "200"), (":status", "500")]));
+        assert_eq!(decoder.limit, 0);
+        let literal = [0x40, 1, b'a', 1, b'b'];
+        assert_eq!(read(&mut decoder, &literal), pairs(&[("a", "b")]));
+        assert!(decoder.table.is_empty());
+    }
+
+    #[test]
+    fn our_requests_are_short_from_the_second_on() {
+        let authority = Bytes::from_static(b"host:1");
+        for (table, length) in [(TABLE, 6), (0, 46)] {
+            let mut decoder = Decoder::new();
+            let mut encoder = Encoder::new(table);
+            for (nth, path) in ["/a", "/b", "/a", "/b", "/a"].into_iter().enumerate() {
+                let mut block = BytesMut::new();
+                encoder.request(path, &authority, &mut block);
+                let seen = read(&mut decoder, &block);
+                let expected = [
+                    (":path", path),
+                    (":authority", "host:1"),
+                    ("content-type", "application/grpc"),
+                    ("te", "trailers"),
+                ];
+                assert_eq!(seen[2..], pairs(&expected));
+                if nth >= 2 {
+                    assert_eq!(block.len(), length);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn nonsense_is_an_error() {
+        for block in [
+            &[0xff][..],
+            &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff],
+            &[0xc0],
+            &[0x40, 5, b'a'],
+            &[0x3f, 0xff, 0x7f],
+        ] {
+            assert!(Decoder::new().read(block, |_, _| {}).is_err(), "{block:?}");
+        }
+        assert!(unpack(&[0xff, 0xff]).is_err());
+        assert!(unpack(&[0x00]).is_err());
+    }
+}

@@ -1,0 +1,81 @@
+//! `open-match-load`: how many players an Open Match frontend can serve, and how fast.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::Parser;
+use load::{Options, Target};
+
+/// Puts load on an Open Match frontend (gRPC without TLS) and checks what it answers
+///
+/// A player creates a ticket and watches it until the first assignment. The frontend's engine must make matches of two, each
+/// with a connection of its own.
+#[derive(Debug, Parser)]
+#[command(name = "open-match-load", version)]
+struct Cli {
+    /// The frontend
+    #[arg(long, default_value = "http://127.0.0.1:50504")]
+    url: Target,
+    /// Players per second
+    #[arg(long, default_value_t = 1000.0, conflicts_with_all = ["closed", "idle"])]
+    rate: f64,
+    /// Instead of a rate: so many players at any time, each coming back once it is assigned
+    #[arg(long, value_name = "PLAYERS", conflicts_with = "idle")]
+    closed: Option<usize>,
+    /// Instead of a rate: so many watchers of tickets that no engine matches
+    #[arg(long, value_name = "WATCHERS")]
+    idle: Option<usize>,
+    /// How long to measure
+    #[arg(long, default_value_t = 10.0)]
+    seconds: f64,
+    /// How long to run before that
+    #[arg(long, default_value_t = 2.0)]
+    warm_up: f64,
+    /// Connections that the players share; 0: each player opens one of its own
+    #[arg(long, default_value_t = 64)]
+    connections: usize,
+    /// How many seconds a player waits for an assignment
+    #[arg(long, default_value_t = 10.0)]
+    timeout: f64,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match load::run(work(&cli)).map_err(Into::into).flatten() {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whether all was well.
+#[expect(clippy::print_stdout, reason = "this is what it is run for")]
+async fn work(cli: &Cli) -> Result<bool> {
+    let options = Options {
+        connections: (cli.connections > 0).then_some(cli.connections),
+        timeout: Duration::try_from_secs_f64(cli.timeout)?,
+        ..Options::default()
+    };
+    let (warm_up, seconds) =
+        (Duration::try_from_secs_f64(cli.warm_up)?, Duration::try_from_secs_f64(cli.seconds)?);
+    if let Some(count) = cli.idle {
+        let idle = load::idle(&cli.url, &options, count).await?;
+        tokio::time::sleep(seconds).await;
+        let troubles = idle.troubles();
+        println!("{} of {count} still watching", idle.waiting());
+        for trouble in troubles.iter().take(10) {
+            println!("  {trouble}");
+        }
+        return Ok(troubles.is_empty());
+    }
+    let outcome = match cli.closed {
+        Some(count) => load::closed_loop(&cli.url, &options, count, warm_up, seconds).await?,
+        None => load::open_loop(&cli.url, &options, cli.rate, warm_up, seconds).await?,
+    };
+    println!("{outcome}");
+    Ok(outcome.flawless())
+}
