@@ -14,6 +14,7 @@ mod plugins;
 mod webhook;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -94,6 +95,8 @@ struct Inner {
     known: Mutex<HashMap<TicketId, Arc<Ticket>>>,
     /// Tickets that could not be released.
     owed: Mutex<Vec<TicketId>>,
+    /// How many tickets of ours are being assigned.
+    settling: AtomicU64,
 }
 
 /// The first half of a tick.
@@ -137,6 +140,7 @@ impl Engine {
             made: Arc::default(),
             known: Mutex::default(),
             owed: Mutex::default(),
+            settling: AtomicU64::new(0),
         }))
     }
 
@@ -239,12 +243,13 @@ impl Engine {
 impl Inner {
     /// How long to wait before the next look, if no ticket arrives.
     fn next_look(&self, proposed: &Proposed) -> Duration {
-        let elsewhere = proposed.waiting.saturating_sub(proposed.fetched as u64);
+        let ours = proposed.fetched as u64 + self.settling.load(Ordering::Relaxed);
+        let elsewhere = proposed.waiting.saturating_sub(ours);
         if proposed.fetched >= self.config.fetch_limit {
             Duration::ZERO
         } else if !proposed.unmatched.is_empty() && elsewhere > 0 {
             // Another engine holds tickets that may fit these. It releases them in a moment; who looks first is left to chance.
-            self.config.gather.mul_f64(1.0 + fastrand::f64())
+            self.config.gather.max(Duration::from_millis(1)).mul_f64(1.0 + fastrand::f64())
         } else {
             self.config.tick
         }
@@ -366,6 +371,8 @@ impl Inner {
     }
 
     async fn settle(&self, proposed: Proposed) -> Tick {
+        let size = proposed.matches.iter().map(|made| made.tickets.len() as u64).sum();
+        self.settling.fetch_add(size, Ordering::Relaxed);
         let mut by_profile: BTreeMap<Arc<str>, Vec<Match>> = BTreeMap::new();
         for made in proposed.matches {
             by_profile.entry(made.profile.clone()).or_default().push(made);
@@ -373,6 +380,7 @@ impl Inner {
         let unmatched: Vec<TicketId> = proposed.unmatched.iter().map(|ticket| ticket.id.clone()).collect();
         let assigning = by_profile.into_iter().map(|(name, matches)| self.assign(name, matches));
         let ((), settled) = tokio::join!(self.release(&unmatched), join_all(assigning));
+        self.settling.fetch_sub(size, Ordering::Relaxed);
         let tick = Tick {
             fetched: proposed.fetched,
             failures: proposed.failures,

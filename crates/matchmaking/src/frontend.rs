@@ -95,6 +95,8 @@ impl Frontend {
                 "the ticket has {size} bytes, and at most {max} are allowed"
             )));
         }
+        // Listened for before it can be matched.
+        self.hub.made(id.clone(), ttl);
         self.store.create(NewTicket { id: id.clone(), created, ttl, data: data.clone() }).await?;
         Ok((id, data))
     }

@@ -23,6 +23,8 @@ use crate::wire;
 
 /// How often the outbox is looked at when nobody says that there is something.
 const POLL: Duration = Duration::from_secs(1);
+/// How long matches that are made one after the other are gathered: their players have been told already.
+const GATHER: Duration = Duration::from_millis(50);
 /// How long one relay may take before another takes over what it has taken.
 const RETAKE: Duration = Duration::from_secs(30);
 /// How many entries are taken at once. One holds up to some hundred matches.
@@ -65,7 +67,13 @@ impl Relay {
 
     /// Tells the bus of what there is, once. Returns how many matches it told of.
     pub async fn tick(&self) -> Result<usize, LoopError> {
+        Ok(self.step().await?.0)
+    }
+
+    /// Also says whether there may be more.
+    async fn step(&self) -> Result<(usize, bool), LoopError> {
         let entries = self.store.take_events(&self.name, ENTRIES, self.retake).await?;
+        let more = entries.len() >= ENTRIES;
         let mut told = 0;
         let mut done = Vec::new();
         let mut events = Vec::new();
@@ -92,18 +100,18 @@ impl Relay {
         self.metrics.events_waiting.set(self.store.events_waiting().await?.try_into().unwrap_or(i64::MAX));
         match failed {
             Some(error) => Err(error.into()),
-            None => Ok(told),
+            None => Ok((told, more)),
         }
     }
 
     /// Tells the bus until told to stop.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         while !drain.is_requested() {
-            if self.tick().await? > 0 {
+            if self.step().await?.1 {
                 continue;
             }
             tokio::select! {
-                () = self.made.notified() => {}
+                () = self.made.notified() => drop(drain.sleep(GATHER).await),
                 () = tokio::time::sleep(POLL) => {}
                 () = drain.requested() => {}
             }

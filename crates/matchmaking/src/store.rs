@@ -1,6 +1,6 @@
 //! Where tickets are kept: the port, and what its two adapters promise alike.
 //!
-//! Each method is one atomic step. The promises, which one suite holds for both adapters (`tests/it/store`):
+//! Each method is one atomic step. The promises, which one suite holds for both adapters (`tests/store`):
 //! - no ticket is handed out by [`Store::fetch`] twice within the pending timeout, and the oldest come first
 //! - no ticket is ever assigned twice, and a match is assigned as a whole or not at all
 //! - a ticket is cancelled or assigned, never both
@@ -232,8 +232,8 @@ impl Store {
         each!(self, store => store.listen_for_wakes(engine, wake).await)
     }
 
-    /// Takes matches that nobody has told to the bus yet. What was taken and is not done with after `retake` can be taken
-    /// again.
+    /// Takes matches that the bus has not been told of, the oldest first. What was taken and is not done with is taken again: by
+    /// the same consumer at once, by others after `retake`.
     pub async fn take_events(
         &self,
         consumer: &str,

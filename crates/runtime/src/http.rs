@@ -1,6 +1,7 @@
 //! What every HTTP listener of ours does alike.
 //!
 //! - a request has an id: the caller's `X-Request-Id` where it is sound, else a new one; it is in the answer and the logs
+//!   (calls past the router have one of ours only if they fail or are traced)
 //! - an error is a problem document (RFC 9457), or a gRPC status where the caller speaks gRPC
 //! - a panic in a handler is that request's error and nobody else's
 //! - the caller's trace goes on (`traceparent`)

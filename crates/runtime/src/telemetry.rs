@@ -6,6 +6,7 @@ mod trace;
 
 use std::io::IsTerminal;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use base::id::ProcessId;
@@ -111,6 +112,14 @@ impl Section for Config {
     }
 }
 
+/// Whether traces leave the process.
+static TRACED: AtomicBool = AtomicBool::new(false);
+
+/// Whether traces leave the process: if not, what is called by the ten thousand need not describe each call.
+pub(crate) fn is_traced() -> bool {
+    TRACED.load(Ordering::Relaxed)
+}
+
 /// Telemetry that is switched on. Ends with [`stop`](Self::stop).
 #[derive(Debug)]
 pub struct Telemetry {
@@ -137,6 +146,7 @@ impl Telemetry {
         let wanted = config.log.1.clone();
         // Spans that nobody exports or logs are not even made.
         let traced = if trace_layer.is_some() { LevelFilter::INFO } else { LevelFilter::OFF };
+        TRACED.store(trace_layer.is_some(), Ordering::Relaxed);
         tracing_subscriber::registry()
             .with(trace_layer.with_filter(traced))
             .with(log_layer(config.log_format).with_filter(wanted.clone()))

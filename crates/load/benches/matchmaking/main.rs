@@ -11,6 +11,7 @@ mod idle;
 mod ours;
 mod peer;
 mod players;
+mod raw;
 mod results;
 mod system;
 mod usage;
@@ -29,6 +30,7 @@ fn main() {
 async fn compare(args: &Args) {
     let stage = Stage::prepare(args).await;
     let mut results = Results::default();
+    raw::sets(&mut results).await;
     let kinds = stage.kinds();
     if args.runs(Part::Sustained) {
         for &kind in &kinds {

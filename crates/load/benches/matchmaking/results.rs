@@ -35,6 +35,7 @@ pub(crate) enum Row {
     DrainByTwo,
     Reconnecting,
     Wrong,
+    RawSets,
 }
 
 /// What a figure of ours should be.
@@ -83,6 +84,7 @@ impl Row {
             Self::DrainByTwo => ("  by two engines", Goal::MoreThan(Self::Drain)),
             Self::Reconnecting => ("tickets/s, a connection each", Goal::None),
             Self::Wrong => ("assignments that were wrong", Goal::Below(1.0)),
+            Self::RawSets => ("this machine: plain SETs/s of Redis", Goal::None),
         }
     }
 
@@ -182,6 +184,7 @@ impl Results {
             ("cpu_us", Row::CpuTotal),
             ("redis_commands", Row::Commands),
             ("drain_per_s", Row::Drain),
+            ("raw_sets_per_s", Row::RawSets),
         ] {
             if let Some(figure) = self.get(row, Kind::Playhouse) {
                 report.measure(key, figure);

@@ -2,10 +2,14 @@
 //!
 //! One subscription serves all watchers of a process. What it may have lost is made good by looking at all watched tickets: when
 //! it begins, when it says so, and every few seconds.
+//!
+//! Whoever makes a ticket watches it next, mostly here. So tickets that were made here are listened for from the start, for a
+//! while, and watching one of them asks the store nothing.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use buffa::Message;
 use bytes::Bytes;
@@ -30,8 +34,24 @@ struct Inner {
     store: Store,
     check: Duration,
     metrics: Metrics,
-    watched: Mutex<HashMap<TicketId, watch::Sender<Signal>>>,
+    /// Whether the subscription is under way.
+    listening: AtomicBool,
+    watched: Mutex<HashMap<TicketId, Watched>>,
 }
+
+/// A ticket that is listened for.
+#[derive(Debug)]
+struct Watched {
+    watchers: watch::Sender<Signal>,
+    /// When it was made, if that was here. Until it is forgotten, nothing about it was missed.
+    made: Option<Instant>,
+}
+
+/// How long a ticket that was made here is listened for before anybody watches it.
+const FRESH: Duration = Duration::from_secs(5);
+
+/// How long an answer may wait for its first assignment, so that both leave together.
+const TOGETHER: Duration = Duration::from_millis(50);
 
 /// What the watchers of a ticket know.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,17 +64,49 @@ enum Signal {
 
 impl Hub {
     pub(super) fn new(store: Store, check: Duration, metrics: Metrics) -> Self {
-        Self(Arc::new(Inner { store, check, metrics, watched: Mutex::default() }))
+        Self(Arc::new(Inner {
+            store,
+            check,
+            metrics,
+            listening: AtomicBool::new(false),
+            watched: Mutex::default(),
+        }))
     }
 
-    fn watched(&self) -> MutexGuard<'_, HashMap<TicketId, watch::Sender<Signal>>> {
+    fn watched(&self) -> MutexGuard<'_, HashMap<TicketId, Watched>> {
         self.0.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A ticket was made here, which lives so long.
+    pub(super) fn made(&self, id: TicketId, ttl: Duration) {
+        if ttl > FRESH && self.0.listening.load(Ordering::Relaxed) {
+            let watched =
+                Watched { watchers: watch::Sender::new(Signal::Waiting), made: Some(Instant::now()) };
+            // Who was faster than this has looked already.
+            self.watched().entry(id).or_insert(watched);
+        }
+    }
+
+    /// Whether everything that happened to this ticket has been heard here.
+    fn knows(&self, id: &TicketId) -> bool {
+        self.0.listening.load(Ordering::Relaxed)
+            && self
+                .watched()
+                .get(id)
+                .is_some_and(|watched| watched.made.is_some_and(|made| made.elapsed() < FRESH))
     }
 
     /// Passes on what the store tells.
     pub(super) async fn run(&self, drain: Drain) -> Result<(), LoopError> {
+        let ended = self.listen(drain).await;
+        self.0.listening.store(false, Ordering::Relaxed);
+        ended
+    }
+
+    async fn listen(&self, drain: Drain) -> Result<(), LoopError> {
         let mut pushes = self.0.store.pushes().await?;
-        self.look_at_all().await?;
+        self.catch_up().await?;
+        self.0.listening.store(true, Ordering::Relaxed);
         let mut check = tokio::time::interval(self.0.check);
         check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         check.reset();
@@ -63,7 +115,7 @@ impl Hub {
                 push = pushes.next() => match push {
                     Some(Push::Assigned(made)) => self.tell_made(&made),
                     Some(Push::Gone(id)) => self.tell(&id, Signal::Gone),
-                    Some(Push::Missed) => self.look_at_all().await?,
+                    Some(Push::Missed) => self.catch_up().await?,
                     None => return Err("the store no longer tells of assignments".into()),
                 },
                 _ = check.tick() => self.look_at_all().await?,
@@ -77,14 +129,14 @@ impl Hub {
             tracing::error!("a push cannot be read");
             return;
         };
-        let mut watched = self.watched();
+        let watched = self.watched();
         for mut made in matches {
             let ids = std::mem::take(&mut made.ticket_ids);
             if ids.iter().any(|id| watched.contains_key(id.as_str())) {
                 let signal = Signal::Assigned(response(made.assignment.take().unwrap_or_default()));
                 for id in ids {
-                    if let Some(watchers) = watched.get_mut(id.as_str()) {
-                        tell(watchers, signal.clone());
+                    if let Some(watched) = watched.get(id.as_str()) {
+                        tell(&watched.watchers, signal.clone());
                     }
                 }
             }
@@ -92,14 +144,28 @@ impl Hub {
     }
 
     fn tell(&self, id: &TicketId, signal: Signal) {
-        if let Some(watchers) = self.watched().get(id) {
-            tell(watchers, signal);
+        if let Some(watched) = self.watched().get(id) {
+            tell(&watched.watchers, signal);
         }
     }
 
-    /// Asks the store about everything that is watched.
+    /// After something may have been missed: nothing is known any more without asking.
+    async fn catch_up(&self) -> Result<(), Error> {
+        self.watched().values_mut().for_each(|watched| watched.made = None);
+        self.look_at_all().await
+    }
+
+    /// Asks the store about everything that is watched, and forgets what nobody came to watch.
     async fn look_at_all(&self) -> Result<(), Error> {
-        let ids: Vec<TicketId> = self.watched().keys().cloned().collect();
+        let ids: Vec<TicketId> = {
+            let mut watched = self.watched();
+            watched.retain(|_, watched| !watched.is_forgotten());
+            watched
+                .iter()
+                .filter(|(_, watched)| watched.watchers.receiver_count() > 0)
+                .map(|(id, _)| id.clone())
+                .collect()
+        };
         for (id, seen) in ids.iter().zip(self.0.store.look(&ids).await?) {
             match seen {
                 Seen::Waiting => {}
@@ -120,17 +186,21 @@ impl Hub {
         held: Held,
     ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + use<>, Error> {
         // First listen, then look: what happens in between is heard.
+        let known = self.knows(&id);
         let mut watcher = Watcher::new(self.clone(), id, held);
-        match self.0.store.find(&watcher.id).await? {
-            Found { assignment: Some(data), .. } => {
-                let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
-                watcher.hub.tell(&watcher.id, Signal::Assigned(response(assignment)));
+        if !known {
+            match self.0.store.find(&watcher.id).await? {
+                Found { assignment: Some(data), .. } => {
+                    let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
+                    watcher.hub.tell(&watcher.id, Signal::Assigned(response(assignment)));
+                }
+                Found { data: Some(_), .. } => {}
+                Found { .. } => return Err(Error::NotFound(watcher.id.clone())),
             }
-            Found { data: Some(_), .. } => {}
-            Found { .. } => return Err(Error::NotFound(watcher.id.clone())),
         }
         watcher.receiver.mark_changed();
-        Ok(futures::stream::unfold(Some((watcher, drain)), |state| async move {
+        let first = tokio::time::timeout(TOGETHER, watcher.next()).await.ok().transpose()?;
+        let rest = futures::stream::unfold(Some((watcher, drain)), |state| async move {
             let (mut watcher, drain) = state?;
             let next = tokio::select! {
                 biased;
@@ -139,7 +209,8 @@ impl Hub {
             };
             let state = next.is_ok().then_some((watcher, drain));
             Some((next, state))
-        }))
+        });
+        Ok(futures::stream::iter(first.map(Ok)).chain(rest))
     }
 }
 
@@ -157,6 +228,13 @@ fn response(assignment: openmatch::Assignment) -> Bytes {
     openmatch::WatchAssignmentsResponse { assignment, ..Default::default() }.encode_to_bytes()
 }
 
+impl Watched {
+    /// Nobody watches, and nobody is about to.
+    fn is_forgotten(&self) -> bool {
+        self.watchers.receiver_count() == 0 && self.made.is_none_or(|made| made.elapsed() >= FRESH)
+    }
+}
+
 /// One who watches. Leaves when dropped.
 struct Watcher {
     hub: Hub,
@@ -169,8 +247,8 @@ impl Watcher {
     fn new(hub: Hub, id: TicketId, held: Held) -> Self {
         let receiver = {
             let mut watched = hub.watched();
-            let watchers = watched.entry(id.clone()).or_insert_with(|| watch::Sender::new(Signal::Waiting));
-            watchers.subscribe()
+            let new = || Watched { watchers: watch::Sender::new(Signal::Waiting), made: None };
+            watched.entry(id.clone()).or_insert_with(new).watchers.subscribe()
         };
         hub.0.metrics.watchers.inc();
         Self { hub, id, receiver, _held: held }
@@ -196,7 +274,7 @@ impl Drop for Watcher {
         self.hub.0.metrics.watchers.dec();
         let mut watched = self.hub.watched();
         // The last one out. This receiver still counts.
-        if watched.get(&self.id).is_some_and(|watchers| watchers.receiver_count() <= 1) {
+        if watched.get(&self.id).is_some_and(|watched| watched.watchers.receiver_count() <= 1) {
             watched.remove(&self.id);
         }
     }

@@ -54,7 +54,8 @@ struct Kept {
 #[derive(Debug)]
 struct Event {
     made: Bytes,
-    taken: Option<Timestamp>,
+    /// By whom, and when.
+    taken: Option<(String, Timestamp)>,
 }
 
 impl State {
@@ -244,15 +245,18 @@ impl Memory {
 
     pub(super) async fn take_events(
         &self,
-        _: &str,
+        consumer: &str,
         max: usize,
         retake: Duration,
     ) -> Result<Vec<Entry>, Error> {
         let (mut state, now) = self.state();
-        let free = |event: &Event| event.taken.is_none_or(|taken| now.distance(taken) >= retake);
+        let free = |event: &Event| {
+            let taken = event.taken.as_ref();
+            taken.is_none_or(|(by, taken)| by == consumer || now.distance(*taken) >= retake)
+        };
         let events = state.events.iter_mut().filter(|(_, event)| free(event));
         let entries = events.take(max).map(|(key, event)| {
-            event.taken = Some(now);
+            event.taken = Some((consumer.to_owned(), now));
             Entry { key: key.to_string(), made: event.made.clone() }
         });
         Ok(entries.collect())

@@ -194,7 +194,7 @@ impl World {
         ids
     }
 
-    /// All matches that were made and that nobody has taken yet.
+    /// All matches that were made since this was asked last.
     pub(crate) async fn made(&self) -> Vec<MatchMade> {
         let mut made = Vec::new();
         loop {
@@ -202,9 +202,10 @@ impl World {
             if entries.is_empty() {
                 return made;
             }
-            for entry in entries {
+            for entry in &entries {
                 made.extend(MatchesMade::decode_from_slice(&entry.made).unwrap().matches);
             }
+            self.store.events_done(&entries).await.unwrap();
         }
     }
 

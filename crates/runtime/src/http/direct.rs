@@ -13,6 +13,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use base::Code;
+use base::id::RequestId;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use hyper::body::Incoming;
@@ -20,10 +21,11 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tower::Service;
-use tracing::Instrument;
+use tracing::{Instrument, Span};
 
-use super::{Connection, Leave, Problem, identify, is_grpc, known_method, request_id, span};
+use super::{Connection, Leave, Problem, REQUEST_ID, identify, is_grpc, known_method, request_id, span};
 use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels};
+use crate::telemetry::is_traced;
 
 type Handler = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Response> + Send + Sync>;
 
@@ -154,12 +156,17 @@ impl Service<Request<Incoming>> for Served {
 }
 
 impl Direct {
+    /// What the router's requests get too, but a request is described (by an id of ours and a span) only where somebody reads
+    /// that: the caller gave an id, traces are exported, or it failed.
     async fn answer(&self, mut request: Request<Body>) -> Response {
         let started = Instant::now();
-        let request_id = request_id(&request);
         let (method, is_grpc) = (known_method(request.method()), is_grpc(&request));
-        let span = span(self.listener, method, &self.route, &request_id, &request);
-        request.extensions_mut().insert(request_id.clone());
+        let described = is_traced() || request.headers().contains_key(&REQUEST_ID);
+        let request_id = described.then(|| request_id(&request));
+        let span = request_id.as_ref().map_or_else(Span::none, |request_id| {
+            request.extensions_mut().insert(request_id.clone());
+            span(self.listener, method, &self.route, request_id, &request)
+        });
         self.active.inc();
         let _leave = Leave(|| {
             self.active.dec();
@@ -171,9 +178,12 @@ impl Direct {
             Problem::new(Code::Internal).into_response()
         });
         if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+            let request_id = request_id.clone().unwrap_or_else(RequestId::generate);
             response = problem.render(&request_id, is_grpc, response);
+            identify(&mut response, &request_id);
+        } else if let Some(request_id) = &request_id {
+            identify(&mut response, request_id);
         }
-        identify(&mut response, &request_id);
         let (status, took) = (response.status(), started.elapsed().as_secs_f64());
         if status == StatusCode::OK && method == "POST" {
             self.duration.observe(took);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use ::redis::streams::{StreamAutoClaimReply, StreamId, StreamReadReply};
+use ::redis::streams::{StreamId, StreamReadReply};
 use bytes::Bytes;
 
 use super::Redis;
@@ -33,21 +33,20 @@ impl Redis {
     async fn try_to_take(&self, consumer: &str, max: usize, retake: Duration) -> Result<Vec<Entry>, Error> {
         let mut claim = ::redis::cmd("XAUTOCLAIM");
         claim.arg(self.keys.events()).arg(GROUP).arg(consumer);
-        claim.arg(retake.as_millis() as u64).arg("0-0").arg("COUNT").arg(max);
-        let mut read = ::redis::cmd("XREADGROUP");
-        read.arg("GROUP")
-            .arg(GROUP)
-            .arg(consumer)
-            .arg("COUNT")
-            .arg(max)
-            .arg("STREAMS")
-            .arg(self.keys.events())
-            .arg(">");
-        let (mut here, mut there) = (self.servers.primary(), self.servers.primary());
-        let (claimed, read): (StreamAutoClaimReply, Option<StreamReadReply>) =
-            tokio::try_join!(claim.query_async(&mut here), read.query_async(&mut there))?;
-        let read = read.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids);
-        Ok(claimed.claimed.into_iter().chain(read).map(entry).collect())
+        claim.arg(retake.as_millis() as u64).arg("0-0").arg("COUNT").arg(max).arg("JUSTID");
+        let read = |from: &str| {
+            let mut read = ::redis::cmd("XREADGROUP");
+            read.arg("GROUP").arg(GROUP).arg(consumer).arg("COUNT").arg(max);
+            read.arg("STREAMS").arg(self.keys.events()).arg(from);
+            read
+        };
+        // What others left becomes ours; what is ours and not done with comes before what is new.
+        let ours = read("0");
+        let (mut first, mut second) = (self.servers.primary(), self.servers.primary());
+        let (_, ours): (::redis::Value, Option<StreamReadReply>) =
+            tokio::try_join!(claim.query_async(&mut first), ours.query_async(&mut second))?;
+        let ours = entries(ours);
+        if ours.is_empty() { Ok(entries(read(">").query_async(&mut first).await?)) } else { Ok(ours) }
     }
 
     async fn make_group(&self) -> Result<(), Error> {
@@ -74,6 +73,10 @@ impl Redis {
     pub(in crate::store) async fn events_waiting(&self) -> Result<u64, Error> {
         Ok(::redis::cmd("XLEN").arg(self.keys.events()).query_async(&mut self.servers.primary()).await?)
     }
+}
+
+fn entries(reply: Option<StreamReadReply>) -> Vec<Entry> {
+    reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids).map(entry).collect()
 }
 
 fn entry(entry: StreamId) -> Entry {

@@ -4,8 +4,8 @@
 -- Keeps: only what takes part is in the queue.
 local adopted = 0
 for at = 3, #ARGV, 2 do
-  if redis.call('SISMEMBER', all, ARGV[at + 1]) == 1 then
-    adopted = adopted + redis.call('ZADD', queue, 'NX', ARGV[at], ARGV[at + 1])
+  if call('SISMEMBER', all, ARGV[at + 1]) == 1 then
+    adopted = adopted + call('ZADD', queue, 'NX', ARGV[at], ARGV[at + 1])
   end
 end
 return adopted

@@ -4,67 +4,60 @@
 -- Returns for each match 0 when it was made, else the place (from 1) of the first ticket that is in the way.
 -- Keeps: no ticket is ever assigned twice; assignment, removal from matchmaking, event and push are one step.
 local check, lifetime = ARGV[3] == '1', ARGV[4]
-local matches, ids = {}, {}
+local matches, ids, data, assign = {}, {}, {}, {}
 local at = 5
 while at <= #ARGV do
-  local size = tonumber(ARGV[at])
-  matches[#matches + 1] = { first = #ids + 1, last = #ids + size, at = at }
-  for i = at + 3, at + 2 + size do ids[#ids + 1] = ARGV[i] end
-  at = at + 3 + size
+  local last = at + 2 + tonumber(ARGV[at])
+  matches[#matches + 1] = { first = #ids + 1, last = #ids + last - at - 2, at = at }
+  for i = at + 3, last do
+    local id, number = ARGV[i], #ids + 1
+    ids[number], data[number], assign[number] = id, prefix .. id, prefix .. 'assign:' .. id
+  end
+  at = last + 1
 end
 
--- Usually all tickets are as they should be, which few commands can tell. If not, each is looked at.
-local in_the_way = {}
-in_chunks(ids, 1000, function(from, to)
-  local data, assigned = {}, {}
+-- Tickets that left matchmaking. Usually all have their data, which one command can tell; if not, each is looked at.
+local gone = {}
+in_chunks(check and ids or {}, 1000, function(from, to)
+  local indexed = call('SMISMEMBER', all, unpack(ids, from, to))
+  local complete = call('EXISTS', unpack(data, from, to)) == to - from + 1
   for i = from, to do
-    data[#data + 1] = prefix .. ids[i]
-    assigned[#assigned + 1] = prefix .. 'assign:' .. ids[i]
-  end
-  if redis.call('EXISTS', unpack(assigned)) > 0 then
-    for i = from, to do
-      in_the_way[i] = redis.call('EXISTS', prefix .. 'assign:' .. ids[i]) == 1
-    end
-  end
-  if check then
-    local indexed = redis.call('SMISMEMBER', all, unpack(ids, from, to))
-    local complete = redis.call('EXISTS', unpack(data)) == #data
-    for i = from, to do
-      if indexed[i - from + 1] == 0 or not complete and redis.call('EXISTS', prefix .. ids[i]) == 0 then
-        in_the_way[i] = true
-      end
-    end
+    if indexed[i - from + 1] == 0 or not complete and call('EXISTS', data[i]) == 0 then gone[i] = true end
   end
 end)
 
-local reply, made, done, taken = {}, {}, {}, {}
-for number, match in ipairs(matches) do
-  local obstacle = 0
+-- Writes the assignments of a match. One that is there already, also from a match before this one, undoes it.
+local function write(match)
   for i = match.first, match.last do
-    -- Also a ticket that a match before this one has just taken.
-    if in_the_way[i] or taken[ids[i]] then
-      obstacle = i - match.first + 1
-      break
+    if gone[i] then return i - match.first + 1 end
+  end
+  for i = match.first, match.last do
+    if not call('SET', assign[i], ARGV[match.at + 1], 'NX', 'PX', lifetime) then
+      for written = match.first, i - 1 do call('DEL', assign[written]) end
+      return i - match.first + 1
     end
   end
-  reply[number] = obstacle
-  if obstacle == 0 then
+  return 0
+end
+
+local reply, made, done = {}, {}, {}
+for number, match in ipairs(matches) do
+  reply[number] = write(match)
+  if reply[number] == 0 then
+    made[#made + 1] = ARGV[match.at + 2]
     for i = match.first, match.last do
-      redis.call('SET', prefix .. 'assign:' .. ids[i], ARGV[match.at + 1], 'PX', lifetime)
-      redis.call('PEXPIRE', prefix .. ids[i], lifetime)
-      taken[ids[i]] = true
+      call('PEXPIRE', data[i], lifetime)
       done[#done + 1] = ids[i]
     end
-    made[#made + 1] = ARGV[match.at + 2]
   end
 end
 if #made == 0 then return reply end
 in_chunks(done, 1000, function(from, to)
-  redis.call('SREM', all, unpack(done, from, to))
-  redis.call('ZREM', queue, unpack(done, from, to))
-  redis.call('ZREM', pending, unpack(done, from, to))
+  call('SREM', all, unpack(done, from, to))
+  call('ZREM', queue, unpack(done, from, to))
+  call('ZREM', pending, unpack(done, from, to))
 end)
 local text = table.concat(made)
-redis.call('XADD', prefix .. 'matchEvents', '*', 'made', text)
-redis.call('PUBLISH', prefix .. 'assigned', text)
+call('XADD', prefix .. 'matchEvents', '*', 'made', text)
+call('PUBLISH', prefix .. 'assigned', text)
 return reply

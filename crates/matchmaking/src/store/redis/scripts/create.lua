@@ -5,18 +5,18 @@
 local members, scored = {}, {}
 for at = 3, #ARGV, 4 do
   local id = ARGV[at]
-  if redis.call('SET', prefix .. id, ARGV[at + 3], 'NX', 'PX', ARGV[at + 1]) then
+  if call('SET', prefix .. id, ARGV[at + 3], 'NX', 'PX', ARGV[at + 1]) then
     members[#members + 1] = id
     scored[#scored + 1] = ARGV[at + 2]
     scored[#scored + 1] = id
   end
 end
 if #members == 0 then return 0 end
-redis.call('SADD', all, unpack(members))
-redis.call('ZADD', queue, unpack(scored))
+call('SADD', all, unpack(members))
+call('ZADD', queue, unpack(scored))
 -- An engine that is gone receives nothing: then the next one.
 for _ = 1, 4 do
-  local engine = redis.call('SPOP', prefix .. 'idleEngines')
-  if not engine or redis.call('PUBLISH', prefix .. 'wake:' .. engine, '') > 0 then break end
+  local engine = call('SPOP', prefix .. 'idleEngines')
+  if not engine or call('PUBLISH', prefix .. 'wake:' .. engine, '') > 0 then break end
 end
 return #members

@@ -4,10 +4,10 @@
 local only_lost, out = ARGV[3] == '1', 0
 for at = 4, #ARGV do
   local id = ARGV[at]
-  if not only_lost or redis.call('EXISTS', prefix .. id) == 0 then
-    out = out + redis.call('SREM', all, id)
-    redis.call('ZREM', queue, id)
-    redis.call('ZREM', pending, id)
+  if not only_lost or call('EXISTS', prefix .. id) == 0 then
+    out = out + call('SREM', all, id)
+    call('ZREM', queue, id)
+    call('ZREM', pending, id)
   end
 end
 return out
