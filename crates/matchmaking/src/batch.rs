@@ -1,6 +1,7 @@
 //! What arrives together is done together.
 
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::FutureExt;
@@ -32,8 +33,9 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         Self(Arc::new(Inner { max, work, state }))
     }
 
-    /// Does one thing, in whichever batch comes next. It is done even if the caller goes away.
-    pub(crate) async fn run(&self, item: I) -> O {
+    /// Does one thing, in whichever batch comes next. It is done even if the caller goes away. Nothing comes back when the work
+    /// panicked.
+    pub(crate) async fn run(&self, item: I) -> Option<O> {
         let (sender, receiver) = oneshot::channel();
         let first = {
             let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,8 +45,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
         if first {
             tokio::spawn(self.clone().work_off());
         }
-        #[expect(clippy::expect_used, reason = "work_off answers everybody, and panics are not ours to hide")]
-        receiver.await.expect("a batch answers each of its items")
+        receiver.await.ok()
     }
 
     /// Ends when nothing waits any more.
@@ -60,7 +61,9 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
                 state.waiting.drain(..size).collect()
             };
             let (items, senders): (Vec<I>, Vec<_>) = batch.into_iter().unzip();
-            for (sender, result) in senders.into_iter().zip((self.0.work)(items).await) {
+            // A panic is the affair of its batch; the log has it.
+            let work = AssertUnwindSafe(async { (self.0.work)(items).await }).catch_unwind();
+            for (sender, result) in senders.into_iter().zip(work.await.unwrap_or_default()) {
                 // Who has gone away does not want to know.
                 let _ = sender.send(result);
             }
@@ -90,12 +93,23 @@ mod tests {
             Batcher::new(7, async |items: Vec<u32>| items.into_iter().map(|item| item * 2).collect());
         let asked = (0..1000).map(|item| {
             let batcher = batcher.clone();
-            tokio::spawn(async move { (item, batcher.run(item).await) })
+            tokio::spawn(async move { (item, batcher.run(item).await.unwrap()) })
         });
         for answer in futures::future::join_all(asked).await {
             let (item, answer) = answer.unwrap();
             assert_eq!(answer, item * 2);
         }
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_the_affair_of_its_batch() {
+        let batcher = Batcher::new(1, async |items: Vec<u32>| {
+            assert_ne!(items[0], 1, "as intended");
+            items
+        });
+        let asked = futures::future::join_all((0..3).map(|item| batcher.run(item))).await;
+        assert_eq!(asked, [Some(0), None, Some(2)]);
+        assert_eq!(batcher.run(3).await, Some(3));
     }
 
     #[tokio::test]

@@ -258,22 +258,47 @@ fn parse_filter(text: &str) -> Option<Filter> {
     if let Some(tag) = text.strip_prefix("tag ") {
         return Some(Filter::Tag(tag.trim().to_owned()));
     }
-    if let Some((field, range)) = text.split_once(" in ") {
-        let range = range.trim();
-        let bounds = match (range.chars().next()?, range.chars().last()?) {
+    let (field, filter) =
+        match text.split_once(" in ").filter(|(_, range)| range.trim().starts_with(['[', '('])) {
+            Some((field, range)) => (field, Range::parse(range.trim())?.of(field.trim())),
+            None => {
+                let (field, value) = text.split_once('=')?;
+                let (field, value) = (field.trim(), value.trim());
+                // `==` is something else.
+                let filter = (!value.starts_with('='))
+                    .then(|| Filter::Text { field: field.to_owned(), value: value.to_owned() });
+                (field, filter?)
+            }
+        };
+    let odd = |c: char| c.is_whitespace() || "<>=!()[],".contains(c);
+    (!field.trim().is_empty() && !field.trim().contains(odd)).then_some(filter)
+}
+
+struct Range {
+    min: f64,
+    max: f64,
+    bounds: Bounds,
+}
+
+impl Range {
+    fn parse(text: &str) -> Option<Self> {
+        let bounds = match (text.chars().next()?, text.chars().last()?) {
             ('[', ']') => Bounds::Closed,
             ('(', ']') => Bounds::OpenMin,
             ('[', ')') => Bounds::OpenMax,
             ('(', ')') => Bounds::Open,
             _ => return None,
         };
-        let (min, max) = range.get(1..range.len() - 1)?.split_once(',')?;
-        let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| !number.is_nan());
+        let (min, max) = text.get(1..text.len() - 1)?.split_once(',')?;
+        let number = |text: &str| text.trim().parse::<f64>().ok();
         let (min, max) = (number(min)?, number(max)?);
-        return Some(Filter::Double { field: field.trim().to_owned(), min, max, bounds });
+        // Not a number is not less than anything.
+        (min <= max).then_some(Self { min, max, bounds })
     }
-    let (field, value) = text.split_once('=')?;
-    Some(Filter::Text { field: field.trim().to_owned(), value: value.trim().to_owned() })
+
+    fn of(self, field: &str) -> Filter {
+        Filter::Double { field: field.to_owned(), min: self.min, max: self.max, bounds: self.bounds }
+    }
 }
 
 #[cfg(test)]

@@ -178,13 +178,15 @@ impl Engine {
         // Tickets that fit nowhere must not keep those behind them from being fetched: they are released when all have been
         // looked at.
         let mut aside: Vec<Proposed> = Vec::new();
+        let mut vain_looks = 0;
         while !drain.is_requested() {
             let started = Instant::now();
             let span = tracing::info_span!("matchmaking.tick.propose");
             let mut failed = false;
             let mut next = match self.0.propose().instrument(span).await {
                 Ok(proposed) => {
-                    let next = self.0.next_look(&proposed);
+                    vain_looks = if proposed.matches.is_empty() { vain_looks + 1 } else { 0 };
+                    let next = self.0.next_look(&proposed, vain_looks);
                     failed |= proposed.failures > 0;
                     if next.is_zero() && proposed.matches.is_empty() && !failed && aside.len() < ASIDE {
                         aside.push(proposed);
@@ -242,14 +244,16 @@ impl Engine {
 
 impl Inner {
     /// How long to wait before the next look, if no ticket arrives.
-    fn next_look(&self, proposed: &Proposed) -> Duration {
+    fn next_look(&self, proposed: &Proposed, vain_looks: u32) -> Duration {
         let ours = proposed.fetched as u64 + self.settling.load(Ordering::Relaxed);
         let elsewhere = proposed.waiting.saturating_sub(ours);
         if proposed.fetched >= self.config.fetch_limit {
             Duration::ZERO
         } else if !proposed.unmatched.is_empty() && elsewhere > 0 {
             // Another engine holds tickets that may fit these. It releases them in a moment; who looks first is left to chance.
-            self.config.gather.max(Duration::from_millis(1)).mul_f64(1.0 + fastrand::f64())
+            // If it does not, it is slow or dead: then less and less often.
+            let soon = self.config.gather.max(Duration::from_millis(1)).mul_f64(1.0 + fastrand::f64());
+            soon.saturating_mul(1 << vain_looks.min(10)).min(self.config.tick)
         } else {
             self.config.tick
         }

@@ -18,10 +18,12 @@ pub enum Error {
     TooMany(String),
     #[error("{0}")]
     Unimplemented(&'static str),
-    #[error("the tickets cannot be reached at the moment; try again")]
+    #[error("{}", if .0.is_passing() { "the tickets cannot be reached at the moment; try again" } else { "the store of tickets refused a command" })]
     Store(#[source] hot::Error),
     #[error("the tickets are locked by another process; try again")]
     Locked,
+    #[error("the call was interrupted; try again")]
+    Interrupted,
     #[error("this process is about to stop; connect again")]
     Stopping,
 }
@@ -35,7 +37,7 @@ impl Coded for Error {
             Self::TooMany(_) => Code::RateLimited,
             Self::Unimplemented(_) => Code::Unimplemented,
             Self::Store(error) => error.code(),
-            Self::Locked | Self::Stopping => Code::Unavailable,
+            Self::Locked | Self::Interrupted | Self::Stopping => Code::Unavailable,
         }
     }
 }

@@ -143,7 +143,8 @@ impl Frontend {
         let id = ticket_id(id)?;
         let Found { data, assignment } = self.store.find(&id).await?;
         let ticket = data.and_then(|data| openmatch::Ticket::decode_from_slice(&data).ok());
-        let mut ticket = ticket.ok_or(Error::NotFound(id))?;
+        // Another program's key may look like one of ours.
+        let mut ticket = ticket.filter(|ticket| ticket.id == id.as_str()).ok_or(Error::NotFound(id))?;
         let assignment = assignment.and_then(|data| openmatch::Assignment::decode_from_slice(&data).ok());
         ticket.assignment = assignment.into();
         Ok(ticket)
@@ -192,7 +193,7 @@ fn ticket_id(text: &str) -> Result<TicketId, Error> {
     }
     let invalid = || {
         Error::Invalid(format!(
-            "ticket_id is not an id: at most {} visible ASCII characters",
+            "ticket_id is not an id: at most {} letters, digits, `-` and `_`",
             TicketId::MAX_LENGTH
         ))
     };

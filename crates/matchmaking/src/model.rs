@@ -14,12 +14,21 @@ use bytes::Bytes;
 
 pub use pool::{Bounds, Filter, Pool};
 
-/// The name of a ticket. Ours are 20 characters; those of other programs may be anything that is safe in a key.
+/// The name of a ticket. Ours are 20 characters; those of other programs may be other words.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TicketId(Arc<str>);
 
 impl TicketId {
-    pub const MAX_LENGTH: usize = 128;
+    pub const MAX_LENGTH: usize = 100;
+    /// Keys that tickets share a namespace with, in every program that has this layout: no ticket is called so.
+    const RESERVED: [&str; 6] = [
+        "allTickets",
+        "proposed_ticket_ids",
+        "fetchTicketsLock",
+        "ticketQueue",
+        "matchEvents",
+        "idleEngines",
+    ];
 
     /// A new id for a ticket made at this moment: four bytes of seconds, so that ids sort by age as those of other Open Match
     /// servers do, and eight random bytes, so that nobody guesses another player's.
@@ -44,9 +53,9 @@ impl TicketId {
 
     /// An id that came from outside.
     pub fn parse(text: &str) -> Option<Self> {
-        let sound = |c: char| c.is_ascii_graphic();
-        (!text.is_empty() && text.len() <= Self::MAX_LENGTH && text.chars().all(sound))
-            .then(|| Self(text.into()))
+        let sound = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let fits = (1..=Self::MAX_LENGTH).contains(&text.len()) && text.chars().all(sound);
+        (fits && !Self::RESERVED.contains(&text)).then(|| Self(text.into()))
     }
 
     pub fn as_str(&self) -> &str {
@@ -209,7 +218,9 @@ mod tests {
     #[test]
     fn ids_from_outside_are_safe_in_keys_and_logs() {
         assert!(TicketId::parse("cq1abc").is_some());
-        for bad in ["", "a b", "a\nb", "ä", &"x".repeat(129)] {
+        for bad in
+            ["", "a b", "a\nb", "ä", "assign:a", "wake:a", "allTickets", "ticketQueue", &"x".repeat(101)]
+        {
             assert!(TicketId::parse(bad).is_none(), "{bad:?}");
         }
     }

@@ -66,7 +66,7 @@ pub struct TicketReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_in_seconds: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub ticket: Option<openmatch::Ticket>,
+    pub ticket: Option<Value>,
     /// Why it is not assigned, in sentences.
     pub why: Vec<String>,
 }
@@ -107,9 +107,9 @@ impl Operator {
             summary,
             pending_since: status.pending_since,
             expires_in_seconds: status.ttl.map(|ttl| ttl.as_secs_f64()),
-            ticket: ticket.map(|mut ticket| {
+            ticket: ticket.and_then(|mut ticket| {
                 ticket.assignment = assignment.into();
-                ticket
+                serde_json::to_value(ticket).ok()
             }),
             why,
         })
@@ -119,10 +119,14 @@ impl Operator {
     pub async fn release(&self, id: &str) -> Result<(), Error> {
         let id = parse(id)?;
         let status = self.store.status(&id).await?;
-        if !status.indexed {
-            return Err(Error::NotFound(id));
+        match status {
+            Status { indexed: true, .. } => self.store.release(&[id]).await,
+            Status { found, .. } if found.assignment.is_some() => Err(Error::AlreadyAssigned(id)),
+            Status { found, .. } if found.data.is_some() => {
+                Err(Error::Invalid(format!("ticket {id} was taken out of matchmaking (DeindexTicket)")))
+            }
+            _ => Err(Error::NotFound(id)),
         }
-        self.store.release(&[id]).await
     }
 
     pub async fn delete(&self, id: &str) -> Result<(), Error> {

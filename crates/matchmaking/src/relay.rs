@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Timestamp;
-use base::error::Coded;
 use base::id::ProcessId;
 use bus::{Bus, Event, EventId, Json};
 use proto::playhouse::MatchMade;
@@ -79,15 +78,27 @@ impl Relay {
         let mut events = Vec::new();
         for entry in &entries {
             self.store.copy_assignments(&entry.made).await?;
-            let matches = wire::matches_made(&entry.made).unwrap_or_default();
-            events.push(matches.iter().filter_map(event).collect::<Vec<_>>());
+            let matches = wire::matches_made(&entry.made);
+            if matches.is_none() {
+                tracing::error!(entry = entry.key, "an entry of matches cannot be read and is given up");
+            }
+            events.push(matches.iter().flatten().filter_map(event).collect::<Vec<_>>());
         }
         let mut results = self.bus.publish(&events.concat()).await.into_iter();
         let mut failed = None;
         for (entry, events) in entries.into_iter().zip(events) {
-            let failure = results.by_ref().take(events.len()).filter_map(Result::err).find(Coded::is_passing);
-            match failure {
-                // An event that the bus will never take would hold up its entry for ever.
+            let results: Vec<Result<(), bus::Error>> = results.by_ref().take(events.len()).collect();
+            // An event that the bus can never take would hold up its entry for ever. All else may be mended.
+            let is_hopeless =
+                |error: &bus::Error| matches!(error, bus::Error::TooLarge { .. } | bus::Error::Event { .. });
+            for (event, error) in
+                events.iter().zip(&results).filter_map(|(event, told)| Some((event, told.as_ref().err()?)))
+            {
+                if is_hopeless(error) {
+                    tracing::error!(event = %event.id, cause = base::error::chain(error), "an event is given up");
+                }
+            }
+            match results.into_iter().filter_map(Result::err).find(|error| !is_hopeless(error)) {
                 None => {
                     told += events.len();
                     done.push(entry);

@@ -46,6 +46,11 @@ pub(crate) fn fields_to_wire(fields: SearchFields) -> openmatch::SearchFields {
     }
 }
 
+/// Whether this is a ticket of that id, and not a key of another program that looks like one of ours.
+pub(crate) fn is_ticket(id: &TicketId, data: &[u8]) -> bool {
+    openmatch::Ticket::decode_from_slice(data).is_ok_and(|ticket| ticket.id == id.as_str())
+}
+
 pub(crate) fn assignment_to_wire(assignment: &Assignment) -> openmatch::Assignment {
     openmatch::Assignment {
         connection: assignment.connection.clone(),

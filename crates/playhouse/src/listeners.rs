@@ -125,8 +125,14 @@ impl Addresses {
             let (title, purpose) = listener.title_and_purpose();
             lines.push(format!("  {title:<12} {:<24} {purpose}", format!("http://{address}")));
         }
-        for (_, admin) in self.0.iter().filter(|(listener, _)| *listener == Listener::Admin) {
-            lines.push("\nTry:".to_owned());
+        let at = |wanted| self.0.iter().find(|(listener, _)| *listener == wanted).map(|(_, address)| address);
+        lines.push("\nTry:".to_owned());
+        if let Some(open_match) = at(Listener::OpenMatch) {
+            lines.push(format!(
+                "  curl http://{open_match}/v1/frontendservice/tickets -d '{{\"ticket\":{{}}}}'    twice, and two players meet"
+            ));
+        }
+        if let Some(admin) = at(Listener::Admin) {
             lines.push(format!("  curl http://{admin}/readyz     which part is ready"));
             lines.push(format!("  curl http://{admin}/metrics    what it counts"));
         }

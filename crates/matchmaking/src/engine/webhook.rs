@@ -111,6 +111,8 @@ impl Webhook {
         reply
             .assignments
             .into_iter()
+            // Nowhere is no place to play at.
+            .filter(|assigned| !assigned.connection.is_empty())
             .map(|assigned| Ok((assigned.match_id.parse()?, Assignment::to(assigned.connection))))
             .collect()
     }

@@ -6,12 +6,14 @@ use axum::body::Body;
 use base::error::Coded;
 use buffa_types::google::protobuf::Empty;
 use connectrpc::{
-    ConnectError, Encodable, ErrorCode, PreEncoded, RequestContext, Response, ServiceRequest, ServiceResult,
-    ServiceStream,
+    ConnectError, ConnectRpcBody, Encodable, ErrorCode, PreEncoded, RequestContext, Response, ServiceRequest,
+    ServiceResult, ServiceStream,
 };
 use connectrpc_reflection::Reflector;
 use futures::{FutureExt, StreamExt};
+use http_body_util::{BodyStream, StreamBody};
 use proto::openmatch::{self, FrontendService, FrontendServiceExt};
+use runtime::Drain;
 use runtime::http::{Connection, Routes};
 use tower::Service;
 
@@ -56,18 +58,27 @@ pub(super) fn routes(frontend: Frontend) -> Routes {
     let service = connectrpc::ConnectRpcService::new(router).with_limits(limits);
     let methods = METHODS.map(|method| format!("/{SERVICE}/{method}"));
     methods.into_iter().chain(TOOLS.map(ToOwned::to_owned)).fold(Routes::default(), |routes, path| {
-        let service = service.clone();
+        let (service, is_tool) = (service.clone(), TOOLS.contains(&path.as_str()));
         routes.direct(path, move |request| {
+            let drain = request.extensions().get::<Connection>().map(|connection| connection.drain().clone());
             let answered = service.clone().call(request);
             async move {
-                match answered.await {
-                    Ok(response) => response.map(Body::new),
-                    Err(never) => match never {},
+                match (answered.await, drain) {
+                    // Tools may watch for ever; what players watch ends by itself, with a word.
+                    (Ok(response), Some(drain)) if is_tool => response.map(|body| until(drain, body)),
+                    (Ok(response), _) => response.map(Body::new),
+                    (Err(never), _) => match never {},
                 }
             }
             .boxed()
         })
     })
+}
+
+/// An answer that ends when the listener stops.
+fn until(drain: Drain, body: ConnectRpcBody) -> Body {
+    let ended = async move { drain.requested().await };
+    Body::new(StreamBody::new(BodyStream::new(body).take_until(Box::pin(ended))))
 }
 
 /// JSON names the type of an `Any`; without these it cannot be read or written.

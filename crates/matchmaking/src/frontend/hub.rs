@@ -62,6 +62,17 @@ enum Signal {
     Gone,
 }
 
+impl Signal {
+    /// The entries of a map may be encoded in any order.
+    fn says_the_same_as(&self, other: &Self) -> bool {
+        let decoded = |signal: &Self| match signal {
+            Self::Assigned(data) => openmatch::WatchAssignmentsResponse::decode_from_slice(data).ok(),
+            _ => None,
+        };
+        self == other || decoded(self).is_some_and(|this| Some(this) == decoded(other))
+    }
+}
+
 impl Hub {
     pub(super) fn new(store: Store, check: Duration, metrics: Metrics) -> Self {
         Self(Arc::new(Inner {
@@ -85,15 +96,6 @@ impl Hub {
             // Who was faster than this has looked already.
             self.watched().entry(id).or_insert(watched);
         }
-    }
-
-    /// Whether everything that happened to this ticket has been heard here.
-    fn knows(&self, id: &TicketId) -> bool {
-        self.0.listening.load(Ordering::Relaxed)
-            && self
-                .watched()
-                .get(id)
-                .is_some_and(|watched| watched.made.is_some_and(|made| made.elapsed() < FRESH))
     }
 
     /// Passes on what the store tells.
@@ -186,15 +188,14 @@ impl Hub {
         held: Held,
     ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + use<>, Error> {
         // First listen, then look: what happens in between is heard.
-        let known = self.knows(&id);
-        let mut watcher = Watcher::new(self.clone(), id, held);
+        let (mut watcher, known) = Watcher::new(self.clone(), id, held);
         if !known {
             match self.0.store.find(&watcher.id).await? {
                 Found { assignment: Some(data), .. } => {
                     let assignment = openmatch::Assignment::decode_from_slice(&data).unwrap_or_default();
                     watcher.hub.tell(&watcher.id, Signal::Assigned(response(assignment)));
                 }
-                Found { data: Some(_), .. } => {}
+                Found { data: Some(data), .. } if wire::is_ticket(&watcher.id, &data) => {}
                 Found { .. } => return Err(Error::NotFound(watcher.id.clone())),
             }
         }
@@ -214,10 +215,10 @@ impl Hub {
     }
 }
 
-/// Tells all watchers of a ticket what they do not know yet. A ticket that was assigned and has expired since is not news.
+/// Tells all watchers of a ticket what they do not know yet.
 fn tell(watchers: &watch::Sender<Signal>, signal: Signal) {
     watchers.send_if_modified(|known| {
-        let news = *known != signal;
+        let news = !known.says_the_same_as(&signal);
         *known = signal;
         news
     });
@@ -244,14 +245,18 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(hub: Hub, id: TicketId, held: Held) -> Self {
-        let receiver = {
+    /// Also says whether everything that happened to this ticket has been heard here.
+    fn new(hub: Hub, id: TicketId, held: Held) -> (Self, bool) {
+        let (receiver, known) = {
+            let listening = hub.0.listening.load(Ordering::Relaxed);
             let mut watched = hub.watched();
             let new = || Watched { watchers: watch::Sender::new(Signal::Waiting), made: None };
-            watched.entry(id.clone()).or_insert_with(new).watchers.subscribe()
+            let entry = watched.entry(id.clone()).or_insert_with(new);
+            let known = listening && entry.made.is_some_and(|made| made.elapsed() < FRESH);
+            (entry.watchers.subscribe(), known)
         };
         hub.0.metrics.watchers.inc();
-        Self { hub, id, receiver, _held: held }
+        (Self { hub, id, receiver, _held: held }, known)
     }
 
     /// Waits for the next assignment.

@@ -30,18 +30,15 @@ pub(super) fn routes(frontend: Frontend) -> Router {
         .with_state(frontend)
 }
 
-async fn create(State(frontend): State<Frontend>, body: Bytes) -> Result<Json<openmatch::Ticket>, Error> {
+async fn create(State(frontend): State<Frontend>, body: Bytes) -> Result<Json<Value>, Error> {
     let request: openmatch::CreateTicketRequest = serde_json::from_slice(&body)
         .map_err(|error| Error::Invalid(format!("the body is not a CreateTicketRequest in JSON: {error}")))?;
     let data = frontend.create(request.ticket.into_option()).await?;
-    Ok(Json(openmatch::Ticket::decode_from_slice(&data).unwrap_or_default()))
+    to_json(&openmatch::Ticket::decode_from_slice(&data).unwrap_or_default()).map(Json)
 }
 
-async fn read(
-    State(frontend): State<Frontend>,
-    Path(id): Path<String>,
-) -> Result<Json<openmatch::Ticket>, Error> {
-    Ok(Json(frontend.get(&id).await?))
+async fn read(State(frontend): State<Frontend>, Path(id): Path<String>) -> Result<Json<Value>, Error> {
+    to_json(&frontend.get(&id).await?).map(Json)
 }
 
 async fn delete(State(frontend): State<Frontend>, Path(id): Path<String>) -> Result<Json<Value>, Error> {
@@ -61,16 +58,28 @@ async fn watch(
             Ok(data) => {
                 let result =
                     openmatch::WatchAssignmentsResponse::decode_from_slice(&data).unwrap_or_default();
-                json!({ "result": result })
+                let result = to_json(&result);
+                result.map_or_else(|error| failure(&error), |result| json!({ "result": result }))
             }
             Err(error) => {
                 error.log();
-                json!({ "error": { "code": error.code().grpc_status(), "message": error.to_string() } })
+                failure(&error)
             }
         };
         Ok::<_, std::convert::Infallible>(format!("{line}\n"))
     });
     Ok(([(CONTENT_TYPE, "application/json")], Body::from_stream(lines)).into_response())
+}
+
+/// An extension may claim to be of a type that it is not.
+fn to_json(message: &impl serde::Serialize) -> Result<Value, Error> {
+    let unspeakable =
+        |error| Error::Invalid(format!("this cannot be said in JSON, read it by gRPC: {error}"));
+    serde_json::to_value(message).map_err(unspeakable)
+}
+
+fn failure(error: &Error) -> Value {
+    json!({ "error": { "code": error.code().grpc_status(), "message": error.to_string() } })
 }
 
 impl IntoResponse for Error {

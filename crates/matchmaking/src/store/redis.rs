@@ -161,11 +161,11 @@ impl Redis {
     }
 
     pub(super) async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
-        self.creating.run(ticket).await
+        self.creating.run(ticket).await.unwrap_or(Err(Error::Interrupted))
     }
 
     pub(super) async fn find(&self, id: &TicketId) -> Result<Found, Error> {
-        self.finding.run(id.clone()).await
+        self.finding.run(id.clone()).await.unwrap_or(Err(Error::Interrupted))
     }
 
     pub(super) async fn look(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
@@ -218,11 +218,27 @@ impl Redis {
         let add = |step: &mut Step| step.arg(limit).arg(timeout).arg(&**engine).end();
         let (fetched, queued) = read_fetched(self.step(&SCRIPTS.fetch, add).await?);
         // Tickets that another program wrote are not in the queue. Once they are, they may be older than those in hand.
-        if fetched.waiting <= queued || self.adopt().await? == 0 {
+        if fetched.waiting <= queued {
             return Ok(fetched);
         }
-        self.release(&fetched.ids).await?;
-        Ok(read_fetched(self.step(&SCRIPTS.fetch, add).await?).0)
+        let again = async {
+            if self.adopt().await? == 0 {
+                return Ok(false);
+            }
+            self.release(&fetched.ids).await.map(|()| true)
+        };
+        match again.await {
+            Ok(true) => Ok(read_fetched(self.step(&SCRIPTS.fetch, add).await?).0),
+            Ok(false) => Ok(fetched),
+            // What was fetched is in hand all the same.
+            Err::<_, Error>(error) => {
+                tracing::warn!(
+                    cause = base::error::chain(&error),
+                    "tickets of other programs are adopted later"
+                );
+                Ok(fetched)
+            }
+        }
     }
 
     /// Gives tickets that another program wrote their place in the queue. Returns how many.

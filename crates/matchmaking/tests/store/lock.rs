@@ -188,3 +188,19 @@ async fn the_lock_is_held_for_as_long_as_a_step_takes() {
     let pending = slow.key("proposed_ticket_ids");
     assert!(raw.ask::<Option<String>>(&["ZSCORE", &pending, id(0).as_str()]).await.is_some());
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_that_goes_away_leaves_no_lock_behind() {
+    let redis = need!(Redis::shared().await);
+    let tickets = Setup::lock(redis).open().await;
+    tickets.create_all(0..100).await;
+    let started = Instant::now();
+    for number in 0..100 {
+        // Cut off at any point, from before the lock is asked for to after the step.
+        let cut = Duration::from_micros(u64::try_from(number).unwrap() * 20);
+        let _ = tokio::time::timeout(cut, tickets.delete(&id(number))).await;
+    }
+    tickets.fetch(&"engine".into(), 1).await.unwrap();
+    // One lock that had to end by itself would have taken longer.
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}

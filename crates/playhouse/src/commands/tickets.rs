@@ -15,7 +15,8 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(super) async fn run(args: Tickets) -> anyhow::Result<Outcome> {
     let admin = match &args.admin {
-        Some(url) => url.trim_end_matches('/').to_owned(),
+        Some(url) if url.contains("://") => url.trim_end_matches('/').to_owned(),
+        Some(address) => format!("http://{}", address.trim_end_matches('/')),
         None => format!("http://{}", settings(layers(&args.from)?)?.config.listen.admin),
     };
     let ask = async |method: Method, path: String| ask(&admin, method, &path).await;
@@ -30,7 +31,7 @@ pub(super) async fn run(args: Tickets) -> anyhow::Result<Outcome> {
         }
         TicketsCommand::Release { ticket_id } => {
             ask(Method::POST, format!("{}/release", path(ticket_id))).await?;
-            format!("{ticket_id} waits for a match again")
+            format!("{ticket_id} is free to be matched")
         }
         TicketsCommand::Delete { ticket_id } => {
             ask(Method::DELETE, path(ticket_id)).await?;
@@ -78,6 +79,9 @@ fn show(found: &Value) -> String {
         |name: &str, what: &str| found[name].as_f64().map(|seconds| format!("  {what} {seconds:.1} s"));
     lines.extend(seconds("age_seconds", "made").map(|line| format!("{line} ago")));
     lines.extend(seconds("expires_in_seconds", "expires in"));
+    if let Some(since) = found["pending_since"].as_i64() {
+        lines.push(format!("  fetched by an engine at {since} (Unix seconds)"));
+    }
     if let Some(connection) = found["ticket"]["assignment"]["connection"].as_str() {
         lines.push(format!("  assigned to {connection}"));
     }

@@ -77,6 +77,7 @@ impl Matchmaker {
             });
         }
         let Some((engine, relay)) = self.engine.clone() else { return };
+        let last = relay.clone();
         process.supervise("matchmaking-relay", move |drain| {
             let relay = relay.clone();
             async move { relay.run(drain).await }
@@ -90,8 +91,12 @@ impl Matchmaker {
             async move { engine.listen(drain).await }
         });
         process.supervise("matchmaking-engine", move |drain| {
-            let engine = engine.clone();
-            async move { engine.run(drain).await }
+            let (engine, relay) = (engine.clone(), last.clone());
+            async move {
+                engine.run(drain).await?;
+                // What the last ticks made, after the relay may have ended.
+                relay.tick().await.map(drop)
+            }
         });
     }
 

@@ -140,9 +140,14 @@ async fn the_banner_says_where_to_go() {
     let running = playhouse(&["dev", "--ephemeral"]).args(ANY_PORT).start().unwrap();
     running.wait_for_line("Ctrl-C stops it", PATIENCE).await;
     let banner = running.text(Stream::Stdout);
-    let admin = banner.lines().find_map(|line| line.trim().strip_prefix("curl http://")).unwrap();
-    let address = admin.split('/').next().unwrap();
-    assert_eq!(get(format!("http://{address}/readyz")).await.0, 200, "{banner}");
+    let tries = banner.lines().filter_map(|line| line.trim().strip_prefix("curl "));
+    let urls: Vec<String> = tries.map(|line| line.split(' ').next().unwrap().to_owned()).collect();
+    assert_eq!(urls.len(), 3, "{banner}");
+    let ticket = reqwest::Client::new().post(&urls[0]).body(r#"{"ticket":{}}"#).send().await.unwrap();
+    assert_eq!(ticket.status(), 200, "{banner}");
+    for url in &urls[1..] {
+        assert_eq!(get(url.clone()).await.0, 200, "{banner}");
+    }
 }
 
 #[tokio::test]

@@ -4,12 +4,13 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use ::matchmaking::model::{Moment, TicketId};
-use ::matchmaking::store::{Coordination, NewTicket, Redises, Rules};
+use ::matchmaking::store::{Coordination, Group, NewTicket, Outcome, Redises, Rules, Seen};
 use ::matchmaking::{Metrics, Store};
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull;
 use base::Clock;
 use buffa::Message;
+use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
 use hot::Hot;
@@ -144,9 +145,8 @@ async fn engines_killed_in_the_middle_lose_and_double_nothing() {
 
         // The relay of the engine that was killed may have taken entries with it: another one takes them over.
         let mut players: HashMap<String, usize> = HashMap::new();
-        for id in &tickets {
-            let found = store.find(id).await.unwrap();
-            let assignment = found.assignment.unwrap_or_else(|| panic!("{id} was lost"));
+        for (id, seen) in tickets.iter().zip(store.look(&tickets).await.unwrap()) {
+            let Seen::Assigned(assignment) = seen else { panic!("{id} was lost") };
             let assignment = proto::openmatch::Assignment::decode_from_slice(&assignment).unwrap();
             *players.entry(assignment.connection).or_default() += 1;
         }
@@ -208,6 +208,73 @@ async fn a_redis_that_comes_back_empty_is_got_over_in_two_seconds() {
     let told: Value = serde_json::from_slice(&told).unwrap();
     assert_eq!(told["error"]["code"], 5, "{told}");
     assert!(back.elapsed() < Duration::from_secs(2), "{:?}", back.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_but_a_ticket_can_be_read_or_deleted_as_one() {
+    let matchmaking = need!(Matchmaking::start().await);
+    let running = matchmaking.serve("matchmaking-frontend");
+    let address = addresses(&running).await["open_match"].clone();
+    let keyspace = matchmaking.fleet.redis.keyspace();
+    let mut redis = keyspace.connect().await;
+    let (_, ticket) = create(&address).await;
+    let store = matchmaking.store().await;
+    make_tickets(&store, 2).await;
+    // As another service on the same Redis might have it.
+    for (key, value) in [("session-7", "secret"), ("assign:somebody", "somewhere")] {
+        redis::cmd("SET").arg(key).arg(value).exec_async(&mut redis).await.unwrap();
+    }
+    redis::cmd("HSET").arg("players").arg("a").arg("b").exec_async(&mut redis).await.unwrap();
+    let mut keys = async || -> Vec<String> {
+        let mut keys: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut redis).await.unwrap();
+        keys.sort();
+        keys
+    };
+    let before = keys().await;
+    let own = ticket["id"].as_str().unwrap();
+    let client = Client::new();
+    for key in before
+        .iter()
+        .filter(|key| key.as_str() != own && key.len() != 20)
+        .map(String::as_str)
+        .chain(["fetchTicketsLock"])
+    {
+        let url = format!("http://{address}/v1/frontendservice/tickets/{key}");
+        let read = client.get(&url).send().await.unwrap();
+        assert!(read.status().is_client_error(), "{key}: {read:?}");
+        assert!(
+            client.get(format!("{url}/assignments")).send().await.unwrap().status().is_client_error(),
+            "{key}"
+        );
+        client.delete(url).send().await.unwrap();
+    }
+    assert_eq!(keys().await, before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_assignment_whose_push_was_lost_is_told_all_the_same() {
+    let matchmaking = need!(Matchmaking::start().await);
+    let running = matchmaking.serve("matchmaking-frontend");
+    let address = addresses(&running).await["open_match"].clone();
+    let (store, keyspace) = (matchmaking.store().await, matchmaking.fleet.redis.keyspace());
+    let mut redis = keyspace.connect().await;
+    for round in 0..5 {
+        let (_, ticket) = create(&address).await;
+        let id = ticket["id"].as_str().unwrap();
+        let watch = format!("http://{address}/v1/frontendservice/tickets/{id}/assignments");
+        let mut watching = Client::new().get(watch).send().await.unwrap();
+        // Nobody listens when the assignment is written.
+        let cut: u64 =
+            redis::cmd("CLIENT").arg("KILL").arg("TYPE").arg("pubsub").query_async(&mut redis).await.unwrap();
+        let assignment =
+            proto::openmatch::Assignment { connection: format!("round-{round}"), ..Default::default() };
+        let tickets = vec![TicketId::parse(id).unwrap()];
+        let group = Group { tickets, assignment: assignment.encode_to_bytes(), made: Bytes::new() };
+        assert_eq!(store.assign(&[group]).await.unwrap(), [Outcome::Assigned]);
+        let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
+        let told: Value = serde_json::from_slice(&told).unwrap();
+        assert_eq!(told["result"]["assignment"]["connection"], format!("round-{round}"), "{cut} cut");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

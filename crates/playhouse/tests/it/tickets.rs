@@ -32,7 +32,7 @@ async fn an_operator_sees_tickets_and_can_mend_them() {
     })
     .await;
     let (code, released, _) = tickets(&["release", &alone]).await;
-    assert!(code == 0 && released.contains("waits for a match again"), "{released}");
+    assert!(code == 0 && released.contains("is free to be matched"), "{released}");
     let (code, deleted, _) = tickets(&["delete", &alone]).await;
     assert!(code == 0 && deleted.contains("is deleted"), "{deleted}");
 

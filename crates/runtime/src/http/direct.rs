@@ -75,7 +75,7 @@ impl fmt::Debug for Routes {
 #[derive(Clone)]
 pub(crate) struct Served {
     router: Router,
-    direct: Arc<HashMap<String, Direct>>,
+    direct: Arc<HashMap<String, Arc<Direct>>>,
     connection: Option<Connection>,
 }
 
@@ -108,7 +108,7 @@ impl Served {
                 metrics: metrics.clone(),
                 route: route.clone(),
             };
-            (route, direct)
+            (route, Arc::new(direct))
         };
         Self { router, direct: Arc::new(direct.into_iter().map(of).collect()), connection: None }
     }
@@ -122,14 +122,8 @@ impl Served {
         if let Some(connection) = &self.connection {
             request.extensions_mut().insert(connection.clone());
         }
-        if self.direct.contains_key(request.uri().path()) {
-            let direct = self.direct.clone();
-            return Box::pin(async move {
-                match direct.get(request.uri().path()) {
-                    Some(direct) => direct.answer(request).await,
-                    None => Problem::new(Code::NotFound).into_response(),
-                }
-            });
+        if let Some(direct) = self.direct.get(request.uri().path()).cloned() {
+            return Box::pin(async move { direct.answer(request).await });
         }
         let answered = self.router.call(request);
         Box::pin(async move {
@@ -171,7 +165,7 @@ impl Direct {
         let _leave = Leave(|| {
             self.active.dec();
         });
-        let work = AssertUnwindSafe((self.handler)(request).instrument(span)).catch_unwind();
+        let work = AssertUnwindSafe(async { (self.handler)(request).await }.instrument(span)).catch_unwind();
         let mut response = work.await.unwrap_or_else(|_| {
             // What it said is in the log already.
             self.panics.inc();

@@ -65,6 +65,7 @@ impl Redis {
             return Ok(());
         }
         let mut both = ::redis::pipe();
+        both.atomic();
         both.cmd("XACK").arg(self.keys.events()).arg(GROUP).arg(&keys).ignore();
         both.cmd("XDEL").arg(self.keys.events()).arg(&keys).ignore();
         Ok(both.query_async(&mut self.servers.primary()).await?)

@@ -39,11 +39,17 @@ impl Lock {
         let turn = tokio::time::timeout(PATIENCE, self.turn.clone().lock_owned())
             .await
             .map_err(|_| Error::Locked)?;
-        let token = Uuid::new_v4().simple().to_string();
+        // Before it is taken: if we are dropped in the middle, it is released.
+        let held = Held {
+            lock: self.clone(),
+            token: Uuid::new_v4().simple().to_string(),
+            released: false,
+            _turn: turn,
+        };
         let deadline = Instant::now() + PATIENCE;
         for failures in 1.. {
             let mut step = SCRIPTS.lock.call(&self.keys[..]);
-            if step.arg(&token).arg(LIFE.as_millis() as u64).run(self.connection.clone()).await? {
+            if step.arg(&held.token).arg(LIFE.as_millis() as u64).run(self.connection.clone()).await? {
                 break;
             }
             if Instant::now() > deadline {
@@ -51,7 +57,7 @@ impl Lock {
             }
             tokio::time::sleep(AGAIN.after(failures)).await;
         }
-        Ok(Held { lock: self.clone(), token, _turn: turn })
+        Ok(held)
     }
 }
 
@@ -60,6 +66,7 @@ impl Lock {
 pub(super) struct Held {
     lock: Lock,
     token: String,
+    released: bool,
     _turn: OwnedMutexGuard<()>,
 }
 
@@ -82,13 +89,28 @@ impl Held {
         }
     }
 
-    pub(super) async fn release(self) {
+    pub(super) async fn release(mut self) {
         self.try_to(SCRIPTS.unlock.call(&self.lock.keys[..]).arg(&self.token), "released").await;
+        self.released = true;
     }
 
     async fn try_to(&self, step: &Step, what: &str) {
         if let Err(error) = step.run::<()>(self.lock.connection.clone()).await {
             tracing::warn!(cause = base::error::chain(&error), "the lock is not {what}");
+        }
+    }
+}
+
+/// A caller that went away in the middle must not keep everybody waiting.
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let (false, Ok(runtime)) = (self.released, tokio::runtime::Handle::try_current()) {
+            let (connection, keys, token) =
+                (self.lock.connection.clone(), self.lock.keys.clone(), self.token.clone());
+            runtime.spawn(async move {
+                // Where this fails the lock ends by itself.
+                let _ = SCRIPTS.unlock.call(&keys[..]).arg(&token).run::<()>(connection).await;
+            });
         }
     }
 }
