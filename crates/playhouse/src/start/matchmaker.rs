@@ -1,5 +1,7 @@
 //! The wiring of matchmaking.
 
+use std::time::Duration;
+
 use base::Clock;
 use base::id::ProcessId;
 use bus::Bus;
@@ -11,6 +13,9 @@ use runtime::{Metrics, Process};
 
 use super::{Reach, StartError};
 use crate::{Role, Settings};
+
+/// How long players may wait for word after Redis has come back, however long it was away.
+const DOWN: Duration = Duration::from_millis(500);
 
 /// The parts of matchmaking that this process plays.
 pub(super) struct Matchmaker {
@@ -71,14 +76,14 @@ impl Matchmaker {
     /// Starts the loops.
     pub(super) fn start(&self, process: &mut Process) {
         if let Some(frontend) = self.frontend.clone() {
-            process.supervise("matchmaking-pushes", move |drain| {
+            process.supervise_within("matchmaking-pushes", DOWN, move |drain| {
                 let frontend = frontend.clone();
                 async move { frontend.run(drain).await }
             });
         }
         let Some((engine, relay)) = self.engine.clone() else { return };
         let last = relay.clone();
-        process.supervise("matchmaking-relay", move |drain| {
+        process.supervise_within("matchmaking-relay", DOWN, move |drain| {
             let relay = relay.clone();
             async move { relay.run(drain).await }
         });
@@ -86,7 +91,7 @@ impl Matchmaker {
             return;
         }
         let listening = engine.clone();
-        process.supervise("matchmaking-wakes", move |drain| {
+        process.supervise_within("matchmaking-wakes", DOWN, move |drain| {
             let engine = listening.clone();
             async move { engine.listen(drain).await }
         });

@@ -177,7 +177,8 @@ async fn create(address: &str) -> (u16, Value) {
 async fn a_redis_that_comes_back_empty_is_got_over_in_two_seconds() {
     let mut matchmaking = need!(Matchmaking::start().await);
     let running = matchmaking.serve("matchmaking-frontend,matchmaking-engine");
-    let address = addresses(&running).await["open_match"].clone();
+    let addresses = addresses(&running).await;
+    let (address, admin) = (addresses["open_match"].clone(), addresses["admin"].clone());
     let (_, lonely) = create(&address).await;
     let tickets = format!("http://{address}/v1/frontendservice/tickets");
     let watch = format!("{tickets}/{}/assignments", lonely["id"].as_str().unwrap());
@@ -187,6 +188,15 @@ async fn a_redis_that_comes_back_empty_is_got_over_in_two_seconds() {
     let (status, problem) = create(&address).await;
     assert_eq!((status, problem["title"].as_str()), (503, Some("Not available at the moment")), "{problem}");
     assert!(problem["detail"].as_str().unwrap().contains("try again"), "{problem}");
+    // Long enough for everybody to have tried in vain many times.
+    eventually("the loss has been felt", PATIENCE, async || {
+        let (_, metrics) = get(format!("http://{admin}/metrics")).await;
+        let restarts = "playhouse_loop_restarts_total{loop=\"matchmaking-pushes\"} ";
+        let count =
+            metrics.as_str()?.lines().find_map(|line| line.strip_prefix(restarts)?.parse::<u32>().ok())?;
+        (count >= 7).then_some(())
+    })
+    .await;
     matchmaking.fleet.redis.start_again().await.unwrap();
 
     let back = Instant::now();

@@ -134,7 +134,17 @@ impl Process {
         F: Fn(Drain) -> Run + Send + Sync + 'static,
         Run: Future<Output = Result<(), LoopError>> + Send + 'static,
     {
-        let (backoff, metrics) = (self.config.restart, self.lifecycle.clone());
+        self.supervise_within(name, self.config.restart.max, body);
+    }
+
+    /// As [`supervise`](Self::supervise), for a loop whose absence is felt: it is never down for longer than this.
+    pub fn supervise_within<F, Run>(&mut self, name: &'static str, longest: Duration, body: F)
+    where
+        F: Fn(Drain) -> Run + Send + Sync + 'static,
+        Run: Future<Output = Result<(), LoopError>> + Send + 'static,
+    {
+        let (mut backoff, metrics) = (self.config.restart, self.lifecycle.clone());
+        backoff.max = backoff.max.min(longest);
         self.start(Stage::Loops, name, move |drain, _| supervise(name, backoff, metrics, drain, body));
     }
 
