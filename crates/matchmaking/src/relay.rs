@@ -84,21 +84,10 @@ impl Relay {
             }
             events.push(matches.iter().flatten().filter_map(event).collect::<Vec<_>>());
         }
-        let mut results = self.bus.publish(&events.concat()).await.into_iter();
+        let results = self.bus.publish(&events.concat()).await;
         let mut failed = None;
-        for (entry, events) in entries.into_iter().zip(events) {
-            let results: Vec<Result<(), bus::Error>> = results.by_ref().take(events.len()).collect();
-            // An event that the bus can never take would hold up its entry for ever. All else may be mended.
-            let is_hopeless =
-                |error: &bus::Error| matches!(error, bus::Error::TooLarge { .. } | bus::Error::Event { .. });
-            for (event, error) in
-                events.iter().zip(&results).filter_map(|(event, told)| Some((event, told.as_ref().err()?)))
-            {
-                if is_hopeless(error) {
-                    tracing::error!(event = %event.id, cause = base::error::chain(error), "an event is given up");
-                }
-            }
-            match results.into_iter().filter_map(Result::err).find(|error| !is_hopeless(error)) {
+        for ((entry, events), failure) in entries.into_iter().zip(&events).zip(failures(&events, results)) {
+            match failure {
                 None => {
                     told += events.len();
                     done.push(entry);
@@ -132,6 +121,28 @@ impl Relay {
     }
 }
 
+/// For each entry, why it has to stay. An event that the bus can never take would hold up its entry for ever, so it is given up;
+/// all else may be mended.
+fn failures(entries: &[Vec<Event>], results: Vec<Result<(), bus::Error>>) -> Vec<Option<bus::Error>> {
+    let is_hopeless =
+        |error: &bus::Error| matches!(error, bus::Error::TooLarge { .. } | bus::Error::Event { .. });
+    let mut results = results.into_iter();
+    let of_entry = |events: &Vec<Event>| {
+        let mut stays = None;
+        for event in events {
+            match results.next().unwrap_or(Ok(())) {
+                Ok(()) => {}
+                Err(error) if is_hopeless(&error) => {
+                    tracing::error!(event = %event.id, cause = base::error::chain(&error), "an event is given up");
+                }
+                Err(error) => stays = Some(error),
+            }
+        }
+        stays
+    };
+    entries.iter().map(of_entry).collect()
+}
+
 fn event(made: &MatchMade) -> Option<Event> {
     let id: MatchId = made.match_id.parse().ok()?;
     let data = Data {
@@ -151,4 +162,22 @@ fn event(made: &MatchMade) -> Option<Event> {
         traceparent: Some(made.traceparent.clone()).filter(|trace| !trace.is_empty()),
         data: Json::of(&data).ok()?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_stays_when_any_of_its_events_failed_and_no_other_does() {
+        let made = || MatchMade { match_id: MatchId::generate().to_string(), ..Default::default() };
+        let entry = |size: usize| (0..size).filter_map(|_| event(&made())).collect::<Vec<_>>();
+        let away = || Err(bus::Error::NoJetStream);
+        let results = vec![away(), Ok(()), Ok(()), Ok(()), Ok(()), Ok(()), away()];
+        let stays: Vec<bool> = failures(&[entry(3), entry(2), entry(0), entry(2)], results)
+            .iter()
+            .map(Option::is_some)
+            .collect();
+        assert_eq!(stays, [true, false, false, true]);
+    }
 }
