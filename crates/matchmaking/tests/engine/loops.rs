@@ -25,6 +25,7 @@ on_both_stores! {
     a_queue_longer_than_one_fetch_is_worked_off_without_waiting,
     a_slow_assigner_does_not_keep_others_waiting,
     tickets_that_fit_nowhere_do_not_keep_the_engine_busy,
+    tickets_that_a_dead_engine_holds_are_looked_at_less_and_less_often,
     plugins_that_fail_are_given_a_pause_however_long_the_queue,
 }
 
@@ -232,6 +233,22 @@ async fn tickets_that_fit_nowhere_do_not_keep_the_engine_busy(world: World) {
     // Nor do they stand in the way of those behind them.
     let pair: [TicketId; 2] = world.tickets(&["somewhere"]).await;
     eventually("a match", PATIENCE, || all_assigned(&world, &pair)).await;
+    running.stop().await;
+}
+
+async fn tickets_that_a_dead_engine_holds_are_looked_at_less_and_less_often(world: World) {
+    world.ticket(&[]).await;
+    world.store.fetch(&"dead".into(), 1).await.unwrap();
+    world.ticket(&[]).await;
+    let looks = || world.metric("minimatch_backend_fetch_tickets_latency_seconds_count");
+    let config =
+        EngineConfig { tick: Duration::from_secs(10), gather: Duration::from_millis(5), ..engine_config() };
+    let running = Running::start(&world.engine_with(vec![duels()], config));
+    eventually("some looks", PATIENCE, async || looks() >= 4.0).await;
+    let before = looks();
+    tokio::time::sleep(Duration::from_millis(600)).await;
+    let more = looks() - before;
+    assert!(more <= 8.0, "{more} looks in 600 ms");
     running.stop().await;
 }
 

@@ -288,6 +288,28 @@ async fn an_assignment_whose_push_was_lost_is_told_all_the_same() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_assignment_is_told_once_though_its_extensions_have_no_order() {
+    let matchmaking = need!(Matchmaking::start().await);
+    let running = matchmaking.serve("matchmaking-frontend");
+    let address = addresses(&running).await["open_match"].clone();
+    let (_, ticket) = create(&address).await;
+    let id = ticket["id"].as_str().unwrap();
+    let mut assignment = proto::openmatch::Assignment { connection: "here".to_owned(), ..Default::default() };
+    assignment.extensions =
+        (0..12).map(|number| (format!("extension-{number}"), Default::default())).collect();
+    let tickets = vec![TicketId::parse(id).unwrap()];
+    let group = Group { tickets, assignment: assignment.encode_to_bytes(), made: Bytes::new() };
+    matchmaking.store().await.assign(&[group]).await.unwrap();
+    let watch = format!("http://{address}/v1/frontendservice/tickets/{id}/assignments");
+    let mut watching = Client::new().get(watch).send().await.unwrap();
+    let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap();
+    assert!(told.is_some());
+    // Several slow checks long.
+    let again = tokio::time::timeout(Duration::from_millis(1200), watching.chunk()).await;
+    assert!(again.is_err(), "told again: {again:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn watchers_are_sent_elsewhere_when_a_process_stops() {
     let running = dev(&["--ephemeral"]).start().unwrap();
     let address = addresses(&running).await["open_match"].clone();

@@ -111,6 +111,32 @@ async fn an_extension_of_a_known_type_survives_json() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_extension_that_is_not_what_it_claims_to_be_is_an_error_and_no_more() {
+    let (_running, address) = open_match().await;
+    let mut ticket = proto::openmatch::Ticket::default();
+    let claim = buffa_types::google::protobuf::Any {
+        type_url: "type.googleapis.com/google.protobuf.StringValue".to_owned(),
+        value: vec![0x0a, 0xff].into(),
+        ..Default::default()
+    };
+    ticket.extensions.insert("odd".to_owned(), claim);
+    let request = proto::openmatch::CreateTicketRequest { ticket: Some(ticket).into(), ..Default::default() };
+    let made = Client::new()
+        .post(format!("http://{address}/openmatch.FrontendService/CreateTicket"))
+        .header("content-type", "application/proto")
+        .body(buffa::Message::encode_to_vec(&request))
+        .send();
+    let data = made.await.unwrap().bytes().await.unwrap();
+    let id = <proto::openmatch::Ticket as buffa::Message>::decode_from_slice(&data).unwrap().id;
+    let (status, problem) = super::get(format!("http://{address}/v1/frontendservice/tickets/{id}")).await;
+    assert_eq!(
+        (status, &problem["type"]),
+        (400, &json!("urn:playhouse:problem:invalid-argument")),
+        "{problem}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn rest_is_mapped_as_open_match_maps_it() {
     let (_running, address) = open_match().await;
     let tickets = format!("http://{address}/v1/frontendservice/tickets");

@@ -1,0 +1,138 @@
+//! The second half of a tick: from matches to assignments.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::error::chain;
+use buffa::Message;
+use futures::future::join_all;
+use runtime::telemetry::TraceContext;
+use tokio::time::Instant;
+
+use super::{Inner, Proposed, Tick, call};
+use crate::error::Error;
+use crate::metrics::ProfileLabels;
+use crate::model::{Assignment, Match, MatchId, Moment, TicketId};
+use crate::store::{Group, Outcome};
+use crate::wire;
+
+impl Inner {
+    pub(super) async fn settle(&self, proposed: Proposed) -> Tick {
+        let size = proposed.matches.iter().map(|made| made.tickets.len() as u64).sum();
+        self.settling.fetch_add(size, Ordering::Relaxed);
+        let mut by_profile: BTreeMap<Arc<str>, Vec<Match>> = BTreeMap::new();
+        for made in proposed.matches {
+            by_profile.entry(made.profile.clone()).or_default().push(made);
+        }
+        let unmatched: Vec<TicketId> = proposed.unmatched.iter().map(|ticket| ticket.id.clone()).collect();
+        let assigning = by_profile.into_iter().map(|(name, matches)| self.assign(name, matches));
+        let ((), settled) = tokio::join!(self.release(&unmatched), join_all(assigning));
+        self.settling.fetch_sub(size, Ordering::Relaxed);
+        let tick = Tick {
+            fetched: proposed.fetched,
+            failures: proposed.failures,
+            released: unmatched.len(),
+            assigned: 0,
+        };
+        settled.into_iter().fold(tick, |tick, settled| Tick {
+            assigned: tick.assigned + settled.assigned,
+            released: tick.released + settled.released,
+            failures: tick.failures + settled.failures,
+            ..tick
+        })
+    }
+
+    /// Finds servers for the matches of one profile and writes what was found.
+    async fn assign(&self, profile: Arc<str>, matches: Vec<Match>) -> Tick {
+        let matches: Arc<[Match]> = matches.into();
+        let (assigned, failures) = match self.find_servers(&profile, &matches).await {
+            Ok(servers) => match self.write(&profile, &matches, servers).await {
+                Ok(assigned) => (assigned, 0),
+                Err(error) => {
+                    // Written or not: releasing does no harm to what is assigned.
+                    self.fail(&profile, "assign", &chain(&error));
+                    (HashSet::new(), 1)
+                }
+            },
+            Err(cause) => {
+                self.fail(&profile, "assigner", &cause);
+                (HashSet::new(), 1)
+            }
+        };
+        let left = matches.iter().filter(|made| !assigned.contains(&made.id)).flat_map(|made| &made.tickets);
+        let left: Vec<TicketId> = left.map(|ticket| ticket.id.clone()).collect();
+        self.release(&left).await;
+        let all: usize = matches.iter().map(|made| made.tickets.len()).sum();
+        Tick { fetched: 0, assigned: all - left.len(), released: left.len(), failures }
+    }
+
+    async fn find_servers(
+        &self,
+        profile: &str,
+        matches: &Arc<[Match]>,
+    ) -> Result<HashMap<MatchId, Assignment>, String> {
+        let Some(profile) = self.profiles.iter().find(|known| *known.name == *profile) else {
+            return Ok(HashMap::new());
+        };
+        let started = Instant::now();
+        let (assigner, given) = (profile.assigner.clone(), matches.clone());
+        let work = async move { assigner.assign(&given).await };
+        let assigned = call(self.config.assigner_timeout, work).await;
+        self.metrics.assigner_latency.observe(started.elapsed().as_secs_f64());
+        Ok(assigned?.into_iter().collect())
+    }
+
+    /// Returns the matches that were made.
+    async fn write(
+        &self,
+        profile: &str,
+        matches: &[Match],
+        servers: HashMap<MatchId, Assignment>,
+    ) -> Result<HashSet<MatchId>, Error> {
+        let found: Vec<(&Match, &Assignment)> =
+            matches.iter().filter_map(|made| Some((made, servers.get(&made.id)?))).collect();
+        if found.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let (now, trace) = (self.clock.now(), TraceContext::current());
+        let traceparent =
+            trace.headers().find(|(name, _)| *name == "traceparent").map_or("", |(_, value)| value);
+        let group = |(made, assignment): &(&Match, &Assignment)| {
+            let assignment = wire::assignment_to_wire(assignment);
+            Group {
+                tickets: made.tickets.iter().map(|ticket| ticket.id.clone()).collect(),
+                assignment: assignment.encode_to_bytes(),
+                made: wire::made(made, assignment, now, traceparent),
+            }
+        };
+        let groups: Vec<Group> = found.iter().map(group).collect();
+        let started = Instant::now();
+        let outcomes = self.store.assign(&groups).await?;
+        self.metrics.assign_latency.observe(started.elapsed().as_secs_f64());
+
+        let labels = ProfileLabels { profile: profile.to_owned() };
+        let waited = self.metrics.time_to_assignment.get_or_create(&labels).clone();
+        let now = Moment::from(self.clock.now());
+        let mut assigned = HashSet::with_capacity(found.len());
+        for ((made, _), outcome) in found.into_iter().zip(outcomes) {
+            match outcome {
+                Outcome::Assigned => {
+                    assigned.insert(made.id);
+                    made.tickets
+                        .iter()
+                        .for_each(|ticket| waited.observe(ticket.created.age(now).as_secs_f64()));
+                    self.metrics.assigned.inc_by(made.tickets.len() as u64);
+                }
+                Outcome::Refused(ticket) => {
+                    self.metrics.refused.get_or_create(&labels).inc();
+                    tracing::debug!(%ticket, profile, "a match is dropped: the ticket is gone or assigned elsewhere");
+                }
+            }
+        }
+        if !assigned.is_empty() {
+            self.made.notify_one();
+        }
+        Ok(assigned)
+    }
+}
