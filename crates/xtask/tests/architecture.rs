@@ -15,6 +15,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("config", &[]),
     ("db", &["base", "config"]),
     ("example-match-function", &["base", "hot", "matchmaking"]),
+    ("hierlock", &["base"]),
     ("hot", &["base", "config"]),
     ("load", &[]),
     ("matchmaking", &["base", "bus", "config", "hot", "proto", "runtime"]),

@@ -1,0 +1,60 @@
+//! The three designs: a row per id, a row per id made on demand, fixed buckets.
+//!
+//! All three in the same plain way, so that the design is compared and not the client; ours is the third, done well.
+
+use sqlx::{ConnectOptions, Executor};
+use testkit::SqlServer;
+use testkit::bench::Report;
+
+use super::note;
+use super::worker::{PLAYERS, Place, Way, Wish};
+
+const TABLE: &str =
+    "CREATE TABLE hier_locks (lock_key VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin PRIMARY KEY)
+    ENGINE=InnoDB";
+
+pub(crate) async fn run(server: &SqlServer, report: &mut Report) {
+    let ahead = server.database().await;
+    let ahead = Place::new(&ahead).await;
+    let mut connection = ahead.options.connect().await.unwrap();
+    connection.execute(TABLE).await.unwrap();
+    for (prefix, suffix) in [("u:", ""), ("a:", "/main"), ("r:", "/main/item")] {
+        let fill = format!(
+            "INSERT INTO hier_locks (lock_key)
+             SELECT CONCAT('{prefix}player-', seq, '{suffix}') FROM seq_0_to_{} ORDER BY 1",
+            PLAYERS - 1
+        );
+        connection.execute(sqlx::AssertSqlSafe(fill)).await.unwrap();
+    }
+    let per_id = bytes(&mut connection, "hier_locks").await / f64::from(PLAYERS * 3);
+    let per_bucket =
+        bytes(&mut connection, "hier_lock_buckets").await / f64::from(super::worker::BUCKETS * 3);
+    report.measure("bytes_per_id_row", per_id);
+    report.measure("bytes_per_bucket_row", per_bucket);
+
+    let demand = server.database().await;
+    let demand = Place::new(&demand).await;
+    demand.options.connect().await.unwrap().execute(TABLE).await.unwrap();
+    for tasks in [1, 16] {
+        let ways = [Way::Naive, Way::RowPerId].map(|way| (way, Wish::Anything));
+        let rates = ahead.compare(tasks, &ways).await;
+        note(report, "buckets, the plain way", tasks, rates[0], rates[1], "row per id");
+        let ways = [Way::Naive, Way::InsertOnDemand].map(|way| (way, Wish::Anything));
+        let rates = demand.compare(tasks, &ways).await;
+        note(report, "buckets, the plain way", tasks, rates[0], rates[1], "insert on demand");
+    }
+}
+
+async fn bytes(connection: &mut sqlx::MySqlConnection, table: &str) -> f64 {
+    // The server's figures for the size are estimates, made when it is asked to.
+    let analyze = format!("ANALYZE TABLE {table}");
+    connection.execute(sqlx::AssertSqlSafe(analyze)).await.unwrap();
+    let size: i64 = sqlx::query_scalar(
+        "SELECT CAST(data_length AS SIGNED) FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?",
+    )
+    .bind(table)
+    .fetch_one(connection)
+    .await
+    .unwrap();
+    size as f64
+}

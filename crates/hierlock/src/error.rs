@@ -1,0 +1,99 @@
+//! What can go wrong, by what a caller can do about it.
+
+use std::time::Duration;
+
+use base::Code;
+use base::error::Coded;
+use sqlx::mysql::MySqlDatabaseError;
+
+use crate::{EmptyId, Row, Space};
+
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error(transparent)]
+    EmptyId(#[from] EmptyId),
+    #[error("there is nothing to lock: name at least one target")]
+    NoTarget,
+    /// Somebody else had it for too long. Nothing is held.
+    #[error("not locked within {0:?}")]
+    Timeout(Duration),
+    /// Every place was taken for too long: a lock that is held has a connection. Nothing is held.
+    #[error(
+        "none of the {places} connections for locks was free within {after:?}; hold locks for less long, or allow more"
+    )]
+    NoPlace { places: u32, after: Duration },
+    /// Somebody takes rows in another order than we do, or locks again what they hold. Nothing is held.
+    #[error("chosen as the victim of a deadlock")]
+    Deadlock(#[source] sqlx::Error),
+    #[error(
+        "bucket {} of level {} ({}) is missing; `playhouse locks provision` (or hierlock::Provision) makes what is missing",
+        .0.bucket, .0.level as u8, .0.level
+    )]
+    MissingBucket(Row),
+    #[error("no buckets have been made yet; `playhouse locks provision` (or hierlock::Provision) makes them")]
+    NotProvisioned(#[source] Option<sqlx::Error>),
+    #[error(
+        "the database has {recorded}, and this process is set to {ours}; processes that disagree do not keep each other out"
+    )]
+    OtherSpace { recorded: Space, ours: Space },
+    #[error("the database has {recorded}, and {wanted} are fewer; buckets are never taken away")]
+    Shrinks { recorded: Space, wanted: u32 },
+    #[error(
+        "the number of buckets cannot change while anybody uses the database, since some would lock by the old one; \
+         stop all processes first. Connected: {}", .0.join(", ")
+    )]
+    InUse(Vec<String>),
+    #[error("locks join a transaction that is open; begin one first")]
+    NoTransaction,
+    /// What was held is no longer held, and somebody else may hold it: stop writing.
+    #[error("the lock was lost with its connection")]
+    Lost,
+    /// The server cannot be reached or let us go. Nothing is held.
+    #[error("the database cannot be reached")]
+    Unreachable(#[source] sqlx::Error),
+    #[error("the statement failed")]
+    Statement(#[source] sqlx::Error),
+}
+
+impl Error {
+    /// Whether nothing is held, nothing was done, and the same may work a moment later. A lock that was held and
+    /// [lost](Error::Lost) is not of this kind: its holder may have half done what it was for.
+    pub const fn is_safe_to_retry(&self) -> bool {
+        matches!(self, Self::Timeout(_) | Self::NoPlace { .. } | Self::Deadlock(_) | Self::Unreachable(_))
+    }
+}
+
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::EmptyId(_) | Self::NoTarget => Code::InvalidArgument,
+            Self::Timeout(_) => Code::Timeout,
+            Self::NoPlace { .. } | Self::Deadlock(_) | Self::Unreachable(_) | Self::Lost => Code::Unavailable,
+            Self::Shrinks { .. } | Self::InUse(_) => Code::FailedPrecondition,
+            _ => Code::Internal,
+        }
+    }
+}
+
+/// The server's own number.
+pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
+    let database = error.as_database_error()?;
+    database.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
+}
+
+impl From<sqlx::Error> for Error {
+    fn from(error: sqlx::Error) -> Self {
+        match number(&error) {
+            Some(1213) => Self::Deadlock(error),
+            // No such table.
+            Some(1146) => Self::NotProvisioned(Some(error)),
+            // Too many connections, shutting down, interrupted, killed, read-only during a fail-over.
+            Some(1040 | 1053 | 1203 | 1290 | 1317 | 1927 | 3169) => Self::Unreachable(error),
+            Some(_) => Self::Statement(error),
+            None if matches!(error, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)) => {
+                Self::Unreachable(error)
+            }
+            None => Self::Statement(error),
+        }
+    }
+}

@@ -1,0 +1,24 @@
+#![doc = include_str!("../README.md")]
+
+mod error;
+mod hot;
+mod in_process;
+mod locks;
+pub mod matrix;
+mod metrics;
+mod mysql;
+mod plan;
+mod retry;
+pub mod simulate;
+mod space;
+mod target;
+
+pub use error::Error;
+pub use hot::HotRow;
+pub use locks::{FencingToken, Lock, Locks, Options};
+pub use metrics::Metrics;
+pub use mysql::{LevelStatus, Progress, Provision, SCHEMA, Status, Wait, create_tables};
+pub use plan::Row;
+pub use retry::Retry;
+pub use space::Space;
+pub use target::{EmptyId, Level, Target};

@@ -1,0 +1,173 @@
+//! A session on the server whose transaction holds locks, or is about to.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
+use tokio::sync::{Mutex, Notify};
+use tokio::time::{Instant, timeout};
+
+use super::schema;
+use crate::{Error, Space};
+
+#[derive(Debug)]
+pub(super) struct Session {
+    /// The server's number for it.
+    pub(super) id: u64,
+    pub(super) connection: Mutex<MySqlConnection>,
+    began: Instant,
+    /// Milliseconds from `began` to the last question that the server has answered: it has been patient since then at most.
+    contact: AtomicU64,
+    /// Milliseconds from `began` to when it was last put away.
+    put_away: AtomicU64,
+    is_lost: AtomicBool,
+    loss: Notify,
+    /// How long the server waits for a word of ours.
+    server_patience: Duration,
+    /// How long an answer may take.
+    limit: Duration,
+}
+
+/// What sessions are set to.
+#[derive(Clone, Debug)]
+pub(super) struct Setup {
+    pub(super) wait_timeout: Duration,
+    pub(super) heartbeat: Duration,
+}
+
+impl Setup {
+    /// The server ends a session that has been silent for this long, and its locks with it.
+    fn server_patience(&self) -> Duration {
+        Duration::from_secs((self.heartbeat * 3).as_secs().max(1))
+    }
+}
+
+impl Session {
+    /// Connects, and refuses a database that has other buckets than ours.
+    pub(super) async fn connect(
+        database: &MySqlConnectOptions,
+        setup: &Setup,
+        ours: &Space,
+    ) -> Result<Self, Error> {
+        let server_patience = setup.server_patience();
+        let began = Instant::now();
+        let mut connection = database.connect().await?;
+        match schema::recorded(&mut connection).await? {
+            None => return Err(Error::NotProvisioned(None)),
+            Some((recorded, _)) if recorded != *ours => {
+                return Err(Error::OtherSpace { recorded, ours: ours.clone() });
+            }
+            Some(_) => {}
+        }
+        let id = id(&mut connection).await?;
+        // A waiter that loses its client stays in the queue until its time is over: a second longer than ours.
+        let lock_wait = setup.wait_timeout.as_secs() + 1;
+        let text = format!(
+            "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+             SET SESSION innodb_lock_wait_timeout = {lock_wait};
+             SET SESSION wait_timeout = {};
+             SET SESSION autocommit = 0",
+            server_patience.as_secs()
+        );
+        connection.execute(AssertSqlSafe(text)).await?;
+        Ok(Self {
+            id,
+            connection: Mutex::new(connection),
+            began,
+            contact: AtomicU64::new(0),
+            put_away: AtomicU64::new(0),
+            is_lost: AtomicBool::new(false),
+            loss: Notify::new(),
+            server_patience,
+            limit: setup.heartbeat,
+        })
+    }
+
+    /// Notes that a question of that time was answered.
+    pub(super) fn answered(&self, asked: Instant) {
+        self.contact.fetch_max(self.millis(asked), Ordering::SeqCst);
+    }
+
+    /// How long ago the server last heard of us, at the most.
+    pub(super) fn silence(&self) -> Duration {
+        self.since(&self.contact)
+    }
+
+    pub(super) fn is_valid(&self) -> bool {
+        !self.is_lost.load(Ordering::SeqCst) && self.silence() < self.server_patience
+    }
+
+    /// Asks the server whether it is still there. If it is, so are the locks: only the end of the session takes them away.
+    pub(super) async fn ping(&self) -> Result<(), Error> {
+        self.ask(Question::Ping).await
+    }
+
+    pub(super) async fn roll_back(&self) -> Result<(), Error> {
+        self.ask(Question::RollBack).await
+    }
+
+    async fn ask(&self, question: Question) -> Result<(), Error> {
+        if !self.is_valid() {
+            self.lose();
+            return Err(Error::Lost);
+        }
+        let mut connection = self.connection.lock().await;
+        let asked = Instant::now();
+        let asking = async {
+            match question {
+                Question::Ping => connection.ping().await,
+                Question::RollBack => connection.execute("ROLLBACK").await.map(|_| ()),
+            }
+        };
+        if let Ok(Ok(())) = timeout(self.limit, asking).await {
+            self.answered(asked);
+            return Ok(());
+        }
+        self.lose();
+        Err(Error::Lost)
+    }
+
+    fn lose(&self) {
+        self.is_lost.store(true, Ordering::SeqCst);
+        self.loss.notify_waiters();
+    }
+
+    pub(super) async fn lost(&self) {
+        loop {
+            let loss = self.loss.notified();
+            if self.is_lost.load(Ordering::SeqCst) {
+                return;
+            }
+            loss.await;
+        }
+    }
+
+    pub(super) fn put_away(&self) {
+        self.put_away.store(self.millis(Instant::now()), Ordering::SeqCst);
+    }
+
+    /// How long ago it was put away.
+    pub(super) fn rest(&self) -> Duration {
+        self.since(&self.put_away)
+    }
+
+    fn millis(&self, time: Instant) -> u64 {
+        u64::try_from(time.duration_since(self.began).as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn since(&self, time: &AtomicU64) -> Duration {
+        self.began.elapsed().saturating_sub(Duration::from_millis(time.load(Ordering::SeqCst)))
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Question {
+    Ping,
+    RollBack,
+}
+
+/// The server's number for the session behind a connection.
+pub(super) async fn id(connection: &mut MySqlConnection) -> Result<u64, sqlx::Error> {
+    sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(connection).await
+}

@@ -1,0 +1,64 @@
+//! A connection beside the sessions, opened when it is needed: for killing, counting and looking.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use sqlx::ConnectOptions;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use crate::Error;
+
+/// What is done on the connection.
+pub(super) type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, sqlx::Error>> + Send + 'a>>;
+
+#[derive(Debug)]
+pub(super) struct Spare {
+    database: MySqlConnectOptions,
+    connection: Mutex<Option<MySqlConnection>>,
+    limit: Duration,
+}
+
+impl Spare {
+    pub(super) fn new(database: MySqlConnectOptions, limit: Duration) -> Self {
+        Self { database, connection: Mutex::default(), limit }
+    }
+
+    /// Does the work, which must be fit to be done twice: a connection that rested may be gone, and then another is tried.
+    pub(super) async fn run<T>(
+        &self,
+        work: impl Fn(&mut MySqlConnection) -> Work<'_, T>,
+    ) -> Result<T, Error> {
+        let mut slot = self.connection.lock().await;
+        if let Some(rested) = slot.take()
+            && let Ok(done) = self.attempt(&mut slot, rested, &work).await
+        {
+            return Ok(done);
+        }
+        let fresh = self.bounded(self.database.connect()).await?;
+        self.attempt(&mut slot, fresh, &work).await
+    }
+
+    /// Keeps the connection if the work succeeds.
+    async fn attempt<T>(
+        &self,
+        slot: &mut Option<MySqlConnection>,
+        mut connection: MySqlConnection,
+        work: &impl Fn(&mut MySqlConnection) -> Work<'_, T>,
+    ) -> Result<T, Error> {
+        let done = self.bounded(work(&mut connection)).await?;
+        *slot = Some(connection);
+        Ok(done)
+    }
+
+    async fn bounded<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Error> {
+        let silent = || {
+            std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {:?}", self.limit))
+        };
+        match timeout(self.limit, work).await {
+            Ok(done) => Ok(done?),
+            Err(_) => Err(Error::Unreachable(silent().into())),
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! From targets to rows: which, in which mode, in which order.
+
+use crate::space::bucket;
+use crate::{Level, Target};
+
+/// A row that is locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Row {
+    pub level: Level,
+    pub bucket: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Mode {
+    Shared,
+    Exclusive,
+}
+
+/// Each row once, in the one order that everybody keeps to: by level, then by bucket.
+///
+/// Sorted by anything else, ids for instance, two sets could meet two rows in opposite order, and deadlock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    rows: Vec<(Row, Mode)>,
+    /// Of the deepest target.
+    level: Level,
+}
+
+impl Plan {
+    /// None where there is no target.
+    pub(crate) fn new<'a>(targets: impl IntoIterator<Item = Target<'a>>, buckets: u32) -> Option<Self> {
+        let mut rows = Vec::new();
+        let mut deepest = None;
+        for target in targets {
+            deepest = deepest.max(Some(target.level()));
+            rows.extend(target.path().map(|step| {
+                let mode = if step.level() == target.level() { Mode::Exclusive } else { Mode::Shared };
+                (Row { level: step.level(), bucket: bucket(&step, buckets) }, mode)
+            }));
+        }
+        // The stronger mode first, for it is the one that stays. Taking both in turn would be an upgrade, and those deadlock.
+        rows.sort_unstable_by(|(one, mode), (other, than)| one.cmp(other).then(than.cmp(mode)));
+        rows.dedup_by_key(|(row, _)| *row);
+        deepest.map(|level| Self { rows, level })
+    }
+
+    pub(crate) fn rows(&self) -> &[(Row, Mode)] {
+        &self.rows
+    }
+
+    pub(crate) const fn level(&self) -> Level {
+        self.level
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(targets: &[Target<'_>], buckets: u32) -> Vec<(Level, u32, Mode)> {
+        let plan = Plan::new(targets.iter().copied(), buckets).unwrap();
+        plan.rows().iter().map(|(row, mode)| (row.level, row.bucket, *mode)).collect()
+    }
+
+    #[test]
+    fn ancestors_are_shared_and_the_target_is_exclusive() {
+        let modes =
+            |target| plan(&[target], 0).iter().map(|(level, _, mode)| (*level, *mode)).collect::<Vec<_>>();
+        assert_eq!(
+            modes(Target::resource("u", "a", "r").unwrap()),
+            [(Level::User, Mode::Shared), (Level::Account, Mode::Shared), (Level::Resource, Mode::Exclusive)]
+        );
+        assert_eq!(
+            modes(Target::account("u", "a").unwrap()),
+            [(Level::User, Mode::Shared), (Level::Account, Mode::Exclusive)]
+        );
+        assert_eq!(modes(Target::user("u").unwrap()), [(Level::User, Mode::Exclusive)]);
+        assert_eq!(Plan::new([], 0), None);
+    }
+
+    #[test]
+    fn each_row_is_taken_once_in_the_stronger_mode() {
+        let (account, resource) =
+            (Target::account("u", "a").unwrap(), Target::resource("u", "a", "r").unwrap());
+        let either_way = [plan(&[account, resource], 0), plan(&[resource, account, resource], 0)];
+        assert_eq!(either_way[0], either_way[1]);
+        let modes: Vec<Mode> = either_way[0].iter().map(|(_, _, mode)| *mode).collect();
+        assert_eq!(modes, [Mode::Shared, Mode::Exclusive, Mode::Exclusive]);
+    }
+
+    #[test]
+    fn whatever_the_ids_the_order_is_that_of_the_rows() {
+        for _ in 0..1_000 {
+            let ids: Vec<String> = (0..6).map(|_| fastrand::u8(0..20).to_string()).collect();
+            let targets: Vec<Target<'_>> = ids
+                .iter()
+                .map(|id| match fastrand::u8(0..3) {
+                    0 => Target::user(id),
+                    1 => Target::account(&ids[0], id),
+                    _ => Target::resource(&ids[1], &ids[0], id),
+                })
+                .map(Result::unwrap)
+                .collect();
+            let rows: Vec<(Level, u32)> =
+                plan(&targets, 4).iter().map(|(level, bucket, _)| (*level, *bucket)).collect();
+            assert!(rows.is_sorted_by(|one, other| one < other), "{rows:?}");
+        }
+    }
+}

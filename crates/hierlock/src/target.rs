@@ -1,0 +1,149 @@
+//! What can be locked.
+
+use std::fmt;
+
+/// How deep in the hierarchy something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum Level {
+    User = 0,
+    Account = 1,
+    Resource = 2,
+}
+
+impl Level {
+    pub const ALL: [Self; 3] = [Self::User, Self::Account, Self::Resource];
+
+    /// As it is written in metrics and messages.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::User => "user",
+            Self::Account => "account",
+            Self::Resource => "resource",
+        }
+    }
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// A user, an account of a user, or a resource of an account. Ids may hold any character, and at least one.
+///
+/// ```
+/// use hierlock::Target;
+///
+/// let sword = Target::resource("u1", "a1", "sword")?;
+/// assert_eq!(sword.to_string(), "u1/a1/sword");
+/// assert!(Target::account("u1", "").is_err());
+/// # Ok::<_, hierlock::EmptyId>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Target<'a> {
+    user: &'a str,
+    account: Option<&'a str>,
+    /// Some only where there is an account.
+    resource: Option<&'a str>,
+}
+
+/// An id without a character in it, which is a mistake of the caller's more often than an id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the id of the {0} is empty")]
+pub struct EmptyId(pub Level);
+
+impl<'a> Target<'a> {
+    pub fn user(user: &'a str) -> Result<Self, EmptyId> {
+        Ok(Self { user: id(Level::User, user)?, account: None, resource: None })
+    }
+
+    pub fn account(user: &'a str, account: &'a str) -> Result<Self, EmptyId> {
+        let user = Self::user(user)?;
+        Ok(Self { account: Some(id(Level::Account, account)?), ..user })
+    }
+
+    pub fn resource(user: &'a str, account: &'a str, resource: &'a str) -> Result<Self, EmptyId> {
+        let account = Self::account(user, account)?;
+        Ok(Self { resource: Some(id(Level::Resource, resource)?), ..account })
+    }
+
+    pub const fn level(&self) -> Level {
+        match (self.account, self.resource) {
+            (None, _) => Level::User,
+            (Some(_), None) => Level::Account,
+            (Some(_), Some(_)) => Level::Resource,
+        }
+    }
+
+    /// The user and everything on the way down to the target, which is the last.
+    pub(crate) fn path(self) -> impl Iterator<Item = Self> {
+        let user = Self { account: None, resource: None, ..self };
+        let account = self.account.map(|_| Self { resource: None, ..self });
+        let resource = self.resource.map(|_| self);
+        [Some(user), account, resource].into_iter().flatten()
+    }
+
+    /// The ids from the user down.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = &'a str> {
+        [Some(self.user), self.account, self.resource].into_iter().flatten()
+    }
+
+    /// The bucket that stands for it, of so many.
+    pub fn bucket(&self, buckets: u32) -> u32 {
+        crate::space::bucket(self, buckets)
+    }
+
+    /// Whether one of the two is the other or lies above it: just then they exclude each other.
+    pub fn conflicts_with(&self, other: &Self) -> bool {
+        self.ids().zip(other.ids()).all(|(ours, theirs)| ours == theirs)
+    }
+}
+
+impl fmt::Display for Target<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (depth, id) in self.ids().enumerate() {
+            let slash = if depth == 0 { "" } else { "/" };
+            write!(f, "{slash}{id}")?;
+        }
+        Ok(())
+    }
+}
+
+fn id(level: Level, id: &str) -> Result<&str, EmptyId> {
+    if id.is_empty() { Err(EmptyId(level)) } else { Ok(id) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_id_is_refused_at_its_level() {
+        assert_eq!(Target::user(""), Err(EmptyId(Level::User)));
+        assert_eq!(Target::account("", ""), Err(EmptyId(Level::User)));
+        assert_eq!(Target::account("u", ""), Err(EmptyId(Level::Account)));
+        assert_eq!(Target::resource("u", "a", ""), Err(EmptyId(Level::Resource)));
+        assert_eq!(EmptyId(Level::Account).to_string(), "the id of the account is empty");
+    }
+
+    #[test]
+    fn the_path_leads_from_the_user_to_the_target() {
+        let levels = |target: Target<'_>| target.path().map(|step| step.level()).collect::<Vec<_>>();
+        assert_eq!(levels(Target::resource("u", "a", "r").unwrap()), Level::ALL);
+        assert_eq!(levels(Target::account("u", "a").unwrap()), Level::ALL[..2]);
+        assert_eq!(levels(Target::user("u").unwrap()), Level::ALL[..1]);
+    }
+
+    #[test]
+    fn targets_conflict_with_what_is_above_and_below() {
+        let user = Target::user("u").unwrap();
+        let account = Target::account("u", "a").unwrap();
+        let (sword, shield) =
+            (Target::resource("u", "a", "sword").unwrap(), Target::resource("u", "a", "shield").unwrap());
+        assert!(user.conflicts_with(&sword) && sword.conflicts_with(&user));
+        assert!(account.conflicts_with(&shield) && account.conflicts_with(&account));
+        assert!(!sword.conflicts_with(&shield));
+        assert!(!sword.conflicts_with(&Target::user("a").unwrap()));
+    }
+}

@@ -1,0 +1,185 @@
+//! Deadlocks, and why there are none.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use futures::future::join_all;
+use hierlock::{Error, Level};
+use sqlx::{Connection, Executor};
+use testkit::need;
+
+use super::*;
+
+const EXCLUSIVE: &str = "SELECT bucket FROM hier_lock_buckets WHERE level = 2 AND bucket = ? FOR UPDATE";
+
+/// Two transactions by hand, each taking its two rows in the order given. Returns the numbers of the errors.
+async fn by_hand(place: &Place, one: [u32; 2], other: [u32; 2]) -> Vec<u16> {
+    let mut connections = [place.connect().await, place.connect().await];
+    for connection in &mut connections {
+        connection.execute("SET SESSION innodb_lock_wait_timeout = 2").await.unwrap();
+    }
+    let [first, second] = &mut connections;
+    let (mut first, mut second) = (first.begin().await.unwrap(), second.begin().await.unwrap());
+    sqlx::query(EXCLUSIVE).bind(one[0]).fetch_all(&mut *first).await.unwrap();
+    sqlx::query(EXCLUSIVE).bind(other[0]).fetch_all(&mut *second).await.unwrap();
+    let both = tokio::join!(
+        sqlx::query(EXCLUSIVE).bind(one[1]).fetch_all(&mut *first),
+        sqlx::query(EXCLUSIVE).bind(other[1]).fetch_all(&mut *second)
+    );
+    [both.0, both.1]
+        .into_iter()
+        .filter_map(Result::err)
+        .map(|error| {
+            let database = error.into_database_error().unwrap();
+            database.downcast_ref::<sqlx::mysql::MySqlDatabaseError>().number()
+        })
+        .collect()
+}
+
+/// The control: without an order there are deadlocks.
+#[tokio::test]
+async fn rows_taken_by_hand_in_opposite_order_deadlock() {
+    for place in need!(servers().await) {
+        let errors = by_hand(&place, [1, 2], [2, 1]).await;
+        assert!(
+            !errors.is_empty() && errors.iter().all(|number| [1205, 1213].contains(number)),
+            "{errors:?}"
+        );
+    }
+}
+
+/// Four ids, in two sets that are both sorted, and meet two buckets in opposite order.
+fn sorted_ids_in_opposite_buckets() -> [[String; 2]; 2] {
+    let bucket = |id: &String| resource("u1", "a1", id).bucket(BUCKETS);
+    let mut ids: Vec<String> = (0..400).map(|number| format!("r{number}")).collect();
+    ids.sort_unstable();
+    let mut by_bucket: HashMap<u32, Vec<&String>> = HashMap::new();
+    for id in &ids {
+        by_bucket.entry(bucket(id)).or_default().push(id);
+    }
+    let shared: Vec<&Vec<&String>> = by_bucket.values().filter(|ids| ids.len() > 1).collect();
+    for (one, other) in shared.iter().flat_map(|one| shared.iter().map(move |other| (one, other))) {
+        // one[0] < other[1], and other[0] < one[1].
+        if bucket(one[0]) != bucket(other[0]) && one[0] < other[1] && other[0] < one[1] {
+            return [[one[0].clone(), other[1].clone()], [other[0].clone(), one[1].clone()]];
+        }
+    }
+    panic!("no such ids among {}", ids.len());
+}
+
+/// Why ids are not what is sorted: the control deadlocks, the API does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn ids_in_order_deadlock_where_buckets_in_order_do_not() {
+    for place in need!(servers().await) {
+        let sets = sorted_ids_in_opposite_buckets();
+        assert!(sets.iter().all(|set| set.is_sorted()));
+        let buckets =
+            sets.each_ref().map(|set| set.each_ref().map(|id| resource("u1", "a1", id).bucket(BUCKETS)));
+        assert_eq!(
+            (buckets[0][0], buckets[0][1]),
+            (buckets[1][1], buckets[1][0]),
+            "the same two, the other way round"
+        );
+        let errors = by_hand(&place, buckets[0], buckets[1]).await;
+        assert!(
+            !errors.is_empty() && errors.iter().all(|number| [1205, 1213].contains(number)),
+            "{errors:?}"
+        );
+
+        let locks = place.locks().await;
+        let take = |locks: Locks, set: [String; 2]| async move {
+            for _ in 0..100 {
+                locks.acquire_resources("u1", "a1", &set).await.unwrap().release().await.unwrap();
+            }
+        };
+        let both = sets.map(|set| tokio::spawn(take(locks.clone(), set)));
+        join_all(both).await.into_iter().for_each(Result::unwrap);
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+/// Who is inside, by the rules of the hierarchy and nothing else.
+#[derive(Default)]
+struct Inside(Mutex<Vec<(u64, Vec<[u8; 3]>)>>);
+
+/// A target in a small world: 0 is none.
+fn target<'a>(ids: &'a [String], path: [u8; 3]) -> Target<'a> {
+    let id = |at: usize| ids[path[at] as usize].as_str();
+    match path {
+        [_, 0, _] => user(id(0)),
+        [_, _, 0] => account(id(0), id(1)),
+        _ => resource(id(0), id(1), id(2)),
+    }
+}
+
+impl Inside {
+    fn enter(&self, who: u64, paths: Vec<[u8; 3]>, ids: &[String]) {
+        let mut inside = self.0.lock().unwrap();
+        for (other, theirs) in inside.iter() {
+            for (ours, their) in paths.iter().flat_map(|ours| theirs.iter().map(move |their| (ours, their))) {
+                let (ours, their) = (target(ids, *ours), target(ids, *their));
+                assert!(!ours.conflicts_with(&their), "{who} has {ours}, and {other} has {their}");
+            }
+        }
+        inside.push((who, paths));
+    }
+
+    fn leave(&self, who: u64) {
+        self.0.lock().unwrap().retain(|(other, _)| *other != who);
+    }
+}
+
+/// Ten thousand random sets of mixed targets: no deadlock, no lost release, and nobody meets whom they exclude.
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_random_sets_never_deadlock_and_never_meet() {
+    const TASKS: u64 = 20;
+    const TIMES: u64 = 500;
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let inside = Arc::new(Inside::default());
+        let ids: Arc<Vec<String>> = Arc::new((0..5).map(|number| format!("id{number}")).collect());
+        let work = |locks: Locks, inside: Arc<Inside>, ids: Arc<Vec<String>>, task: u64| async move {
+            for time in 0..TIMES {
+                let paths: Vec<[u8; 3]> = (0..fastrand::usize(1..5))
+                    .map(|_| [fastrand::u8(1..5), fastrand::u8(0..4), fastrand::u8(0..5)])
+                    .collect();
+                let lock = locks.acquire_all(paths.iter().map(|path| target(&ids, *path))).await;
+                let lock = lock.unwrap_or_else(|error: Error| panic!("{error:?}"));
+                let who = task * TIMES + time;
+                inside.enter(who, paths, &ids);
+                tokio::task::yield_now().await;
+                inside.leave(who);
+                if time % 7 == 0 { drop(lock) } else { lock.release().await.unwrap() }
+            }
+        };
+        let tasks =
+            (0..TASKS).map(|task| tokio::spawn(work(locks.clone(), inside.clone(), ids.clone(), task)));
+        join_all(tasks).await.into_iter().for_each(Result::unwrap);
+        assert_nothing_is_left(&locks).await;
+        for id in ids.iter() {
+            assert!(is_free(&locks, user(id)).await);
+        }
+    }
+}
+
+/// Whoever locks again what they hold in part may deadlock, and one of them is told so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deadlock_of_others_making_is_an_error_of_its_own() {
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        let mut connections = [place.connect().await, place.connect().await];
+        let [first, second] = &mut connections;
+        let (mut first, mut second) = (first.begin().await.unwrap(), second.begin().await.unwrap());
+        locks.lock_in(&mut first, [user("1")]).await.unwrap();
+        locks.lock_in(&mut second, [user("2")]).await.unwrap();
+        let both = tokio::join!(locks.lock_in(&mut first, [user("2")]), async {
+            let done = locks.lock_in(&mut second, [user("1")]).await;
+            drop(second);
+            done
+        });
+        let victims: Vec<Error> = [both.0, both.1].into_iter().filter_map(Result::err).collect();
+        assert!(matches!(victims[..], [Error::Deadlock(_)]), "{victims:?}");
+        assert!(victims[0].is_safe_to_retry());
+        assert_eq!(Level::ALL.len(), 3);
+    }
+}

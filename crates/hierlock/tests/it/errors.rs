@@ -1,0 +1,130 @@
+use base::Code;
+use base::error::Coded;
+use hierlock::{EmptyId, Error, Level, Row};
+use sqlx::Executor;
+use testkit::need;
+
+use super::*;
+
+#[tokio::test]
+async fn what_cannot_be_meant_is_refused() {
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let nothing = locks.acquire_all([]).await.unwrap_err();
+        assert!(matches!(nothing, Error::NoTarget), "{nothing:?}");
+        let empty = locks.acquire_resources("u", "a", ["r", ""]).await.unwrap_err();
+        assert!(matches!(empty, Error::EmptyId(EmptyId(Level::Resource))), "{empty:?}");
+        assert_eq!((nothing.code(), empty.code()), (Code::InvalidArgument, Code::InvalidArgument));
+        assert!(!empty.is_safe_to_retry());
+        assert!(locks.acquire_resources("u", "a", [""; 0]).await.is_err());
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+#[tokio::test]
+async fn who_has_no_more_time_is_told_after_that_time_and_holds_nothing() {
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let held = locks.acquire(account("u", "a")).await.unwrap();
+        let began = std::time::Instant::now();
+        let late =
+            locks.within(Duration::from_millis(150)).acquire(resource("u", "a", "r")).await.unwrap_err();
+        assert!(matches!(late, Error::Timeout(after) if after == Duration::from_millis(150)), "{late:?}");
+        assert!(began.elapsed() >= Duration::from_millis(150) && began.elapsed() < Duration::from_secs(2));
+        assert!(late.is_safe_to_retry());
+        assert_eq!(late.code(), Code::Timeout);
+        // The user was locked on the way, and is not any more.
+        held.release().await.unwrap();
+        locks.within(Duration::from_secs(2)).acquire(user("u")).await.unwrap().release().await.unwrap();
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+/// The server's own limit, for those whose client has left without a word.
+#[tokio::test]
+async fn the_servers_own_limit_is_a_timeout_too() {
+    let server = need!(SqlServer::shared().await);
+    let place = Place::on(server).await;
+    let locks = place.locks().await;
+    let held = locks.acquire(user("u")).await.unwrap();
+    let mut connection = place.connect().await;
+    connection.execute("SET SESSION innodb_lock_wait_timeout = 1").await.unwrap();
+    let mut tx = sqlx::Connection::begin(&mut connection).await.unwrap();
+    let late = locks.lock_in(&mut tx, [account("u", "a")]).await.unwrap_err();
+    assert!(matches!(late, Error::Timeout(_)), "{late:?}");
+    tx.rollback().await.unwrap();
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn when_every_connection_is_taken_that_is_said() {
+    for place in need!(servers().await) {
+        let few = Options { max_connections: 2, ..options() };
+        let locks = place.locks_with(few).await.within(Duration::from_millis(100));
+        let held = [locks.acquire(user("1")).await.unwrap(), locks.acquire(user("2")).await.unwrap()];
+        let none = locks.acquire(user("3")).await.unwrap_err();
+        assert!(matches!(none, Error::NoPlace { places: 2, .. }), "{none:?}");
+        assert!(none.to_string().contains("none of the 2 connections"), "{none}");
+        assert!(none.is_safe_to_retry());
+        drop(held);
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+#[tokio::test]
+async fn a_missing_bucket_is_named_with_what_makes_it_and_nothing_stays_locked() {
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        let target = resource("u", "a", "r");
+        let bucket = target.bucket(BUCKETS);
+        let delete = format!("DELETE FROM hier_lock_buckets WHERE level = 2 AND bucket = {bucket}");
+        place.connect().await.execute(sqlx::AssertSqlSafe(delete)).await.unwrap();
+        let missing = locks.acquire(target).await.unwrap_err();
+        let Error::MissingBucket(row) = missing else { panic!("{missing:?}") };
+        assert_eq!(row, Row { level: Level::Resource, bucket });
+        let text = missing.to_string();
+        assert!(text.contains(&format!("bucket {bucket} of level 2 (resource)")), "{text}");
+        assert!(text.contains("playhouse locks provision"), "{text}");
+        locks.acquire(user("u")).await.unwrap().release().await.unwrap();
+        // Also when it is one of many.
+        let many: Vec<String> = (0..40).map(|number| number.to_string()).chain(["r".to_owned()]).collect();
+        let missing = locks.acquire_resources("u", "a", &many).await.unwrap_err();
+        assert!(matches!(missing, Error::MissingBucket(found) if found == row), "{missing:?}");
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+#[tokio::test]
+async fn a_database_with_other_buckets_or_another_hash_or_none_is_refused() {
+    for place in need!(servers().await) {
+        let open = async |buckets| Locks::mysql(place.options(), &Options { buckets, ..options() }).await;
+        let other = open(BUCKETS + 1).await.unwrap_err();
+        assert!(matches!(other, Error::OtherSpace { .. }), "{other:?}");
+        let text = other.to_string();
+        assert!(
+            text.contains(&format!("{BUCKETS} buckets")) && text.contains(&format!("{}", BUCKETS + 1)),
+            "{text}"
+        );
+
+        let mut connection = place.connect().await;
+        // One that runs refuses new connections, too.
+        let running = open(BUCKETS).await.unwrap();
+        let held = running.acquire(user("u")).await.unwrap();
+        connection.execute("UPDATE hier_lock_space SET hash = 'another'").await.unwrap();
+        let other = running.acquire(user("v")).await.unwrap_err();
+        assert!(
+            matches!(&other, Error::OtherSpace { recorded, .. } if recorded.hash == "another"),
+            "{other:?}"
+        );
+        drop(held);
+        assert!(matches!(open(BUCKETS).await.unwrap_err(), Error::OtherSpace { .. }));
+
+        connection.execute("DELETE FROM hier_lock_space").await.unwrap();
+        let none = open(BUCKETS).await.unwrap_err();
+        assert!(matches!(none, Error::NotProvisioned(None)), "{none:?}");
+        connection.execute("DROP TABLE hier_lock_space").await.unwrap();
+        let none = open(BUCKETS).await.unwrap_err();
+        assert!(matches!(none, Error::NotProvisioned(Some(_))), "{none:?}");
+        assert!(none.to_string().contains("playhouse locks provision"), "{none}");
+    }
+}

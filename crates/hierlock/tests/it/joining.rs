@@ -1,0 +1,74 @@
+//! Locks inside a transaction of the caller's.
+
+use hierlock::Error;
+use sqlx::{Connection, Executor};
+use testkit::{eventually, need};
+
+use super::*;
+
+#[tokio::test]
+async fn the_write_and_its_locks_are_one_transaction() {
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        let mut connection = place.connect().await;
+        connection.execute("CREATE TABLE item (id INT PRIMARY KEY)").await.unwrap();
+        for commit in [true, false] {
+            let mut tx = connection.begin().await.unwrap();
+            locks.lock_in(&mut tx, [resource("u", "a", "r")]).await.unwrap();
+            tx.execute("INSERT INTO item (id) VALUES (1)").await.unwrap();
+            assert!(!is_free(&locks, account("u", "a")).await, "held until the transaction ends");
+            if commit {
+                tx.commit().await.unwrap()
+            } else {
+                tx.rollback().await.unwrap()
+            }
+            assert!(is_free(&locks, account("u", "a")).await);
+            let rows = connection.execute("DELETE FROM item").await.unwrap().rows_affected();
+            assert_eq!(rows, u64::from(commit));
+        }
+    }
+}
+
+#[tokio::test]
+async fn without_a_transaction_there_is_nothing_to_join() {
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        let mut connection = place.connect().await;
+        let refused = locks.lock_in(&mut connection, [user("u")]).await.unwrap_err();
+        assert!(matches!(refused, Error::NoTransaction), "{refused:?}");
+        let in_process = Locks::in_process(&options());
+        let mut tx = connection.begin().await.unwrap();
+        assert!(matches!(in_process.lock_in(&mut tx, [user("u")]).await, Err(Error::NoTransaction)));
+    }
+}
+
+/// Given up by its deadline, and by dropping the future: either way the transaction's locks are gone, and its waiter.
+#[tokio::test]
+async fn a_wait_that_is_given_up_ends_the_transaction_on_the_server() {
+    let _alone = LOOKING.lock().await;
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        for by_deadline in [true, false] {
+            let held = locks.acquire(account("u", "a")).await.unwrap();
+            let mut connection = place.connect().await;
+            let mut tx = connection.begin().await.unwrap();
+            locks.lock_in(&mut tx, [user("early")]).await.unwrap();
+            if by_deadline {
+                let hasty = locks.within(Duration::from_millis(200));
+                let late = hasty.lock_in(&mut tx, [resource("u", "a", "r")]).await.unwrap_err();
+                assert!(matches!(late, Error::Timeout(_)), "{late:?}");
+            } else {
+                let waiting = locks.lock_in(&mut tx, [resource("u", "a", "r")]);
+                assert!(tokio::time::timeout(Duration::from_millis(200), waiting).await.is_err());
+            }
+            let early = locks.within(Duration::from_secs(3)).acquire(user("early")).await.unwrap();
+            early.release().await.unwrap();
+            eventually("no waiter is left", PATIENCE, || async {
+                locks.waits().await.unwrap().unwrap().is_empty()
+            })
+            .await;
+            held.release().await.unwrap();
+        }
+        assert_nothing_is_left(&locks).await;
+    }
+}

@@ -1,0 +1,88 @@
+//! Servers and networks that fail.
+
+use std::time::Instant;
+
+use hierlock::Error;
+use testkit::{Flavour, Proxy, eventually, need};
+
+use super::*;
+
+/// A server of our own with buckets, and a network to it that can be broken.
+async fn broken_network() -> Result<(SqlServer, Place, Proxy, MySqlConnectOptions), testkit::Error> {
+    let server = SqlServer::private().await?;
+    let place = Place::on(&server).await;
+    let proxy = Proxy::to(server.addr()).await;
+    let Place::MySql(database) = &place else { panic!("a server") };
+    let through = proxy.url(database.url()).parse().unwrap();
+    Ok((server, place, proxy, through))
+}
+
+#[tokio::test]
+async fn a_network_that_is_cut_loses_the_lock_and_the_server_lets_go() {
+    let (_server, place, proxy, through) = need!(broken_network().await);
+    let locks = Locks::mysql(through, &options()).await.unwrap();
+    let lock = locks.acquire(user("u")).await.unwrap();
+    proxy.cut().await;
+    assert!(matches!(lock.check().await, Err(Error::Lost)));
+    place
+        .locks()
+        .await
+        .within(Duration::from_secs(3))
+        .acquire(user("u"))
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let away = locks.within(Duration::from_secs(1)).acquire(user("v")).await.unwrap_err();
+    assert!(matches!(away, Error::Unreachable(_)), "{away:?}");
+    assert!(away.is_safe_to_retry());
+    proxy.pass().await;
+    locks.acquire(user("u")).await.unwrap().release().await.unwrap();
+    drop(lock);
+    assert_nothing_is_left(&locks).await;
+}
+
+/// Bytes go nowhere, and nobody says so: both sides find out by the time that passes.
+#[tokio::test]
+async fn a_network_that_falls_silent_loses_the_lock_in_time_on_both_sides() {
+    let (_server, place, proxy, through) = need!(broken_network().await);
+    let quick = Options { heartbeat: Duration::from_millis(700), ..options() };
+    let locks = Locks::mysql(through, &quick).await.unwrap();
+    let lock = locks.acquire(user("u")).await.unwrap();
+    proxy.half_open().await;
+    let began = Instant::now();
+    tokio::time::timeout(Duration::from_secs(10), lock.lost()).await.unwrap();
+    assert!(!lock.is_valid());
+    // The server waits for three heartbeats, of which it has seen some pass already.
+    let next = place.locks().await.acquire(user("u")).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    let told = Instant::now();
+    assert!(lock.release().await.is_err());
+    assert!(told.elapsed() < Duration::from_secs(2), "who knows of the loss waits for nothing");
+    next.release().await.unwrap();
+    let away = locks.within(Duration::from_millis(500)).acquire(user("v")).await.unwrap_err();
+    assert!(away.is_safe_to_retry(), "{away:?}");
+    proxy.pass().await;
+    eventually("it works again", PATIENCE, || async {
+        locks.within(Duration::from_secs(1)).acquire(user("u")).await.map(drop).is_ok()
+    })
+    .await;
+    assert_nothing_is_left(&locks).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_and_comes_back_is_got_over() {
+    let mut server = need!(SqlServer::builder(Flavour::Mariadb).start().await);
+    let place = Place::on(&server).await;
+    let locks = place.locks().await;
+    let lock = locks.acquire(user("u")).await.unwrap();
+    server.kill().await.unwrap();
+    tokio::time::timeout(Duration::from_secs(10), lock.lost()).await.unwrap();
+    assert!(matches!(lock.release().await, Err(Error::Lost)));
+    let away = locks.acquire(user("u")).await.unwrap_err();
+    assert!(matches!(away, Error::Unreachable(_)), "{away:?}");
+    server.start_again().await.unwrap();
+    locks.acquire(user("u")).await.unwrap().release().await.unwrap();
+    assert_nothing_is_left(&locks).await;
+}

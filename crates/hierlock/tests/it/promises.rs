@@ -1,0 +1,136 @@
+//! Holding and releasing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+use futures::future::join_all;
+use testkit::{eventually, need};
+
+use super::*;
+
+#[tokio::test]
+async fn a_lock_keeps_others_out_until_it_is_released_or_dropped() {
+    for place in need!(places().await) {
+        let (ours, theirs) = (place.locks().await, place.locks().await);
+        let lock = ours.acquire(account("u", "a")).await.unwrap();
+        assert!(lock.is_valid());
+        lock.check().await.unwrap();
+        for (target, is_in_the_way) in [
+            (user("u"), true),
+            (account("u", "a"), true),
+            (resource("u", "a", "r"), true),
+            (account("u", "b"), false),
+            (resource("u", "b", "r"), false),
+            (user("v"), false),
+        ] {
+            assert_eq!(is_free(&theirs, target).await, !is_in_the_way, "{target}");
+        }
+        lock.release().await.unwrap();
+        assert!(is_free(&theirs, user("u")).await);
+
+        let dropped = ours.acquire(user("u")).await.unwrap();
+        assert!(!is_free(&theirs, user("u")).await);
+        drop(dropped);
+        theirs.acquire(user("u")).await.unwrap().release().await.unwrap();
+        assert_nothing_is_left(&ours).await;
+        assert_nothing_is_left(&theirs).await;
+    }
+}
+
+#[tokio::test]
+async fn several_resources_are_locked_as_one_and_leave_their_siblings_alone() {
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let many: Vec<String> = (0..150).map(|number| format!("item-{number}")).collect();
+        let lock = locks.acquire_resources("u", "a", &many).await.unwrap();
+        for number in [0, 63, 64, 65, 127, 128, 149] {
+            assert!(!is_free(&locks, resource("u", "a", &many[number])).await, "{number}");
+        }
+        // With so few buckets some other item may share one; it must be one whose bucket is not taken.
+        let taken: Vec<u32> = many.iter().map(|id| resource("u", "a", id).bucket(BUCKETS)).collect();
+        let free = (0..).map(|number| format!("other-{number}"));
+        let free =
+            free.into_iter().find(|id| !taken.contains(&resource("u", "a", id).bucket(BUCKETS))).unwrap();
+        assert!(is_free(&locks, resource("u", "a", &free)).await);
+        assert!(!is_free(&locks, account("u", "a")).await);
+        lock.release().await.unwrap();
+        assert!(is_free(&locks, account("u", "a")).await);
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+#[tokio::test]
+async fn any_mix_of_targets_is_locked_in_the_stronger_mode() {
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let mix = [resource("u", "a", "r"), account("u", "a"), user("v"), resource("w", "a", "r"), user("v")];
+        let lock = locks.acquire_all(mix).await.unwrap();
+        for target in
+            [resource("u", "a", "other"), account("u", "a"), resource("v", "x", "y"), resource("w", "a", "r")]
+        {
+            assert!(!is_free(&locks, target).await, "{target}");
+        }
+        for target in [account("u", "b"), resource("w", "a", "other")] {
+            assert!(is_free(&locks, target).await, "{target}");
+        }
+        lock.release().await.unwrap();
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+/// Ids may hold anything, the separators of others included.
+#[tokio::test]
+async fn ids_may_hold_any_character() {
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let odd = ["a/b", "a%'\"\\;--", "日本語", "\0\n", " "];
+        let held = locks.acquire_all(odd.map(user)).await.unwrap();
+        for id in odd {
+            assert!(!is_free(&locks, resource(id, "x", "y")).await, "{id:?}");
+        }
+        held.release().await.unwrap();
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+/// What locks are for: nobody meets anybody they exclude.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_hundred_who_want_the_same_one_has_it_at_a_time() {
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let inside = Arc::new(AtomicI32::new(0));
+        let entered = Arc::new(AtomicU32::new(0));
+        let visit = |locks: Locks, inside: Arc<AtomicI32>, entered: Arc<AtomicU32>| async move {
+            let lock = locks.acquire(resource("u", "a", "r")).await.unwrap();
+            assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "somebody else is inside");
+            tokio::task::yield_now().await;
+            inside.fetch_sub(1, Ordering::SeqCst);
+            entered.fetch_add(1, Ordering::SeqCst);
+            lock.release().await.unwrap();
+        };
+        let visits = (0..100).map(|_| tokio::spawn(visit(locks.clone(), inside.clone(), entered.clone())));
+        join_all(visits).await.into_iter().for_each(Result::unwrap);
+        assert_eq!(entered.load(Ordering::SeqCst), 100);
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+#[tokio::test]
+async fn sessions_are_used_again_and_closed_at_the_end() {
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        let mut sessions = Vec::new();
+        for _ in 0..5 {
+            let lock = locks.acquire(user("u")).await.unwrap();
+            sessions.extend(lock.session_id());
+            lock.release().await.unwrap();
+        }
+        sessions.dedup();
+        assert_eq!(sessions.len(), 1, "one connection does it all");
+        locks.close().await;
+        let is_gone = || async { !place.sessions().await.contains(&sessions[0]) };
+        eventually("the session is gone", PATIENCE, is_gone).await;
+        let closed = locks.acquire(user("u")).await.unwrap_err();
+        assert!(matches!(closed, hierlock::Error::Unreachable(_)), "{closed:?}");
+    }
+}
