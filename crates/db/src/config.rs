@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::config::{Reader, Rejected, Section, Setting, Value, redacted};
+use sqlx::mysql::MySqlConnectOptions;
 use url::Url;
 
 /// Settings of the SQL store.
@@ -16,6 +17,17 @@ pub struct Config {
     pub acquire_timeout: Duration,
     /// Whether pending migrations are run at start, rather than refused.
     pub migrate: bool,
+}
+
+impl Config {
+    /// How the server is reached, in the driver's terms. None where the store is embedded.
+    pub fn server(&self) -> Option<MySqlConnectOptions> {
+        match &self.url {
+            DbUrl::Sqlite(_) => None,
+            // Looked at when it was read.
+            DbUrl::MySql(url) => crate::connect::mysql_options(url).ok(),
+        }
+    }
 }
 
 impl Section for Config {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Timestamp;
+use hierlock::{Locks, Target};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -18,7 +19,7 @@ use crate::config::lock_path;
 use crate::error::bounded;
 use crate::pooled::Pooled;
 use crate::tx::Either;
-use crate::{Config, Conn, DbUrl, Error, Tx};
+use crate::{Config, Conn, DbUrl, Error, Raw, Tx};
 
 /// More than there are statement texts, so that none is ever prepared twice on one connection.
 const STATEMENT_CACHE: usize = 1024;
@@ -94,13 +95,31 @@ impl Db {
 
     /// Begins a transaction that may write.
     pub async fn begin(&self) -> Result<Tx, Error> {
-        Ok(Tx(match &self.pools {
+        let connection = match &self.pools {
             // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
             Pools::Sqlite { writer, .. } => {
                 Either::Sqlite(Pooled::begin(writer, "BEGIN IMMEDIATE", self.limit).await?)
             }
             Pools::MySql(pool) => Either::MySql(Pooled::begin(pool, "START TRANSACTION", self.limit).await?),
-        }))
+        };
+        Ok(Tx { connection, lock: None })
+    }
+
+    /// Begins a transaction that may write and holds the locks until it ends, however it does.
+    ///
+    /// On MySQL the locks are part of the transaction. On SQLite they are taken before it begins: there is one writer, and
+    /// one that waits for a lock would keep its holder from writing.
+    pub async fn begin_locked(&self, locks: &Locks, targets: &[Target<'_>]) -> Result<Tx, Error> {
+        let before = match &self.pools {
+            Pools::Sqlite { .. } => Some(locks.acquire_all(targets.iter().copied()).await?),
+            Pools::MySql(_) => None,
+        };
+        let mut tx = self.begin().await?;
+        if let Raw::MySql(connection) = tx.raw() {
+            locks.lock_in(connection, targets.iter().copied()).await?;
+        }
+        tx.lock = before;
+        Ok(tx)
     }
 
     /// A connection for reading.

@@ -38,6 +38,8 @@ pub enum Error {
     MigrationLock(u32),
     #[error("deployment_settings holds {0:?} as the deployment's id, which is none")]
     Deployment(String),
+    #[error(transparent)]
+    Lock(#[from] hierlock::Error),
     /// A mistake of ours.
     #[error("the statement failed")]
     Statement(#[source] sqlx::Error),
@@ -62,6 +64,7 @@ impl Coded for Error {
         match self {
             Self::Unreachable(_) | Self::Busy(_) => Code::Unavailable,
             Self::Duplicate(_) => Code::Conflict,
+            Self::Lock(error) => error.code(),
             _ => Code::Internal,
         }
     }

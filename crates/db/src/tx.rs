@@ -1,5 +1,6 @@
 //! Connections and transactions of either dialect.
 
+use hierlock::Lock;
 use sqlx::{MySql, MySqlConnection, Sqlite, SqliteConnection};
 
 use crate::pooled::Pooled;
@@ -9,7 +10,12 @@ use crate::{Dialect, Error};
 ///
 /// Statements have no time limit of their own: whoever cannot wait drops the transaction, which frees its connection.
 #[derive(Debug)]
-pub struct Tx(pub(crate) Either);
+pub struct Tx {
+    // Dropped in this order: the lock outlives what it protects.
+    pub(crate) connection: Either,
+    /// Of this process, for a store whose own locks would not do.
+    pub(crate) lock: Option<Lock>,
+}
 
 /// A connection outside of any transaction, for reading.
 #[derive(Debug)]
@@ -32,28 +38,30 @@ impl Tx {
     /// Makes everything done in the transaction true, or nothing of it. When it fails with [`Error::Unreachable`], nobody
     /// knows which: the caller has to look, or to do it again in a way that can be done twice.
     pub async fn commit(self) -> Result<(), Error> {
-        match self.0 {
+        let Self { connection, lock: _held } = self;
+        match connection {
             Either::Sqlite(tx) => tx.commit().await,
             Either::MySql(tx) => tx.commit().await,
         }
     }
 
     pub async fn rollback(self) -> Result<(), Error> {
-        match self.0 {
+        let Self { connection, lock: _held } = self;
+        match connection {
             Either::Sqlite(tx) => tx.rollback().await,
             Either::MySql(tx) => tx.rollback().await,
         }
     }
 
     pub const fn dialect(&self) -> Dialect {
-        match self.0 {
+        match self.connection {
             Either::Sqlite(_) => Dialect::Sqlite,
             Either::MySql(_) => Dialect::MySql,
         }
     }
 
     pub fn raw(&mut self) -> Raw<'_> {
-        self.0.raw()
+        self.connection.raw()
     }
 }
 

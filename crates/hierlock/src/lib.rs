@@ -17,8 +17,10 @@ pub use error::Error;
 pub use hot::HotRow;
 pub use locks::{FencingToken, Lock, Locks, Options};
 pub use metrics::Metrics;
-pub use mysql::{LevelStatus, Progress, Provision, SCHEMA, Status, Wait, create_tables};
+pub use mysql::{LevelStatus, Progress, Provision, SCHEMA, Status, Wait, create_tables, examine, waits};
 pub use plan::Row;
 pub use retry::Retry;
 pub use space::Space;
+/// Which database, in the driver's terms.
+pub use sqlx::mysql::MySqlConnectOptions;
 pub use target::{EmptyId, Level, Target};

@@ -108,12 +108,9 @@ impl Matrix {
 impl fmt::Display for Matrix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let width = self.names.iter().map(String::len).max().unwrap_or(0);
-        write!(f, "{:width$}", "")?;
-        for name in &self.names {
-            write!(f, "  {name}")?;
-        }
+        write!(f, "{:width$}  {}", "", self.names.join("  "))?;
         for (name, row) in self.names.iter().zip(&self.cells) {
-            write!(f, "\n{name:width$}")?;
+            let mut line = format!("{name:width$}");
             for (cell, head) in row.iter().zip(&self.names) {
                 let mark = match cell {
                     cell if !cell.is_right() => "!",
@@ -121,8 +118,9 @@ impl fmt::Display for Matrix {
                     Cell { server_agrees: None, .. } => "w",
                     _ => "W",
                 };
-                write!(f, "  {mark:^0$}", head.len())?;
+                line += &format!("  {mark:^0$}", head.len());
             }
+            write!(f, "\n{}", line.trim_end())?;
         }
         Ok(())
     }

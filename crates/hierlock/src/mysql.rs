@@ -1,5 +1,6 @@
 //! Locks on the rows of a MySQL or MariaDB database.
 
+mod doctor;
 mod killer;
 mod provision;
 mod schema;
@@ -24,9 +25,10 @@ use crate::error::number;
 use crate::plan::Plan;
 use crate::{Error, Options};
 
+pub use doctor::examine;
 pub use provision::{LevelStatus, Progress, Provision, Status};
 pub use schema::{SCHEMA, create_tables};
-pub use server::Wait;
+pub use server::{Wait, waits};
 
 /// More than there are statement texts, so that none is ever prepared twice in one session.
 const STATEMENT_CACHE: usize = 256;
@@ -69,7 +71,7 @@ impl MySql {
     }
 
     pub(crate) async fn waits(&self) -> Result<Vec<Wait>, Error> {
-        self.0.spare.run(|connection| Box::pin(server::waits(connection))).await
+        self.0.spare.run(|connection| Box::pin(server::waits_on(connection))).await
     }
 
     pub(crate) async fn acquire(

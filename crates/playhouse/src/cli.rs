@@ -23,6 +23,7 @@ pub enum Command {
     Migrate(Migrate),
     Config(Config),
     Doctor(Doctor),
+    Locks(Locks),
     Tickets(Tickets),
     Completions(Completions),
 }
@@ -113,6 +114,61 @@ pub struct Config {
 pub struct Doctor {
     #[command(flatten)]
     pub from: From,
+}
+
+/// Make, check and watch the rows that locks are taken on
+///
+/// Locks over users, accounts and resources are row locks of the database, on rows that are made beforehand. Where the database
+/// is embedded, locks are in process and need no rows.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse locks provision --config playhouse.toml
+  playhouse locks provision --rows-per-second 50000    gently, beside other work
+  playhouse locks simulate --ids 5000000 --buckets 1000000 --held 2000
+  playhouse locks hot")]
+pub struct Locks {
+    #[command(flatten)]
+    pub from: From,
+    #[command(subcommand)]
+    pub what: LocksCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum LocksCommand {
+    /// Make the rows that are missing, locks.buckets per level
+    ///
+    /// Can be interrupted in any way and run again: what is there is left out. Rows that are there can be locked meanwhile. More
+    /// rows than before can be made only while nobody is connected to the database; fewer, never.
+    Provision {
+        /// Make at most so many rows per second
+        #[arg(long, value_name = "N")]
+        rows_per_second: Option<u32>,
+    },
+    /// Count the rows and tell what is missing; exits with 1 if anything is
+    Status,
+    /// Predict how often ids wait for each other only because they share a bucket
+    Simulate {
+        /// How many ids there are at one level, players for instance
+        #[arg(long, value_name = "N")]
+        ids: u64,
+        /// How many buckets that level has [default: locks.buckets]
+        #[arg(long, value_name = "N")]
+        buckets: Option<u32>,
+        /// How many of the ids are locked at the same time: locks per second times seconds held
+        #[arg(long, value_name = "N", default_value_t = 1000)]
+        held: u64,
+    },
+    /// List the rows that are waited for: now, and since a process began
+    Hot {
+        /// How many at most
+        #[arg(long, value_name = "N", default_value_t = 20)]
+        limit: usize,
+        /// The admin address of a running process [default: that of listen.admin]
+        #[arg(long, value_name = "URL")]
+        admin: Option<String>,
+    },
+    /// Try out who waits for whom, live, and compare it with the rules; exits with 1 if anything differs
+    Matrix,
 }
 
 /// Look at matchmaking tickets and mend them

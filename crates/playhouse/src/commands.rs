@@ -1,8 +1,10 @@
 //! What each command does.
 
+mod admin;
 mod config;
 mod dev;
 mod doctor;
+mod locks;
 mod migrate;
 mod serve;
 mod tickets;
@@ -48,6 +50,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Migrate(args) => runtime()?.block_on(migrate::run(args)),
         Command::Config(args) => config::run(&args),
         Command::Doctor(args) => runtime()?.block_on(doctor::run(args)),
+        Command::Locks(args) => runtime()?.block_on(locks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Completions(args) => {
             let mut script = Vec::new();

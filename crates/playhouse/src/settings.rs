@@ -19,6 +19,7 @@ pub struct Settings {
     pub db: db::Config,
     pub hot: hot::Config,
     pub bus: bus::Config,
+    pub locks: hierlock::Options,
     pub matchmaking: matchmaking::Config,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
@@ -43,6 +44,7 @@ impl Section for Settings {
             db: reader.section("db"),
             hot: reader.section("hot"),
             bus: reader.section("bus"),
+            locks: reader.section::<Locks>("locks").0,
             matchmaking: reader.section("matchmaking"),
             lifecycle: reader.section("lifecycle"),
             check_interval: reader
@@ -73,6 +75,21 @@ impl Settings {
              [\"all\"], or give db.url, hot.url and bus.url the URLs of servers"
                 .to_owned()
         });
+    }
+}
+
+/// How locks are taken.
+struct Locks(hierlock::Options);
+
+impl Section for Locks {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        Self(hierlock::Options {
+            buckets: reader.get_within("buckets", 1..=100_000_000),
+            wait_timeout: reader
+                .get_within("wait_timeout", Duration::from_millis(100)..=Duration::from_secs(3600)),
+            max_connections: reader.get_within("max_connections", 1..=10_000),
+            heartbeat: reader.get_within("heartbeat", Duration::from_secs(1)..=Duration::from_secs(300)),
+        })
     }
 }
 

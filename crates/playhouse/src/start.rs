@@ -1,5 +1,6 @@
 //! The wiring: from settings to a running process.
 
+mod locks;
 mod matchmaker;
 
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use crate::listeners::{BindError, Listener, Sockets, common_routes};
 use crate::{Settings, VERSION};
 
 /// The tables of all parts, in the order in which they are made.
-pub(crate) const MIGRATIONS: &[Migrations] = &[db::MIGRATIONS];
+pub(crate) const MIGRATIONS: &[Migrations] = &[db::MIGRATIONS, locks::MIGRATIONS];
 
 /// Between attempts to reach a store at start.
 const REACH: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
@@ -53,8 +54,10 @@ impl Start {
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
         let Self { id, clock, settings, sockets } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
-        let operator = Arc::default();
-        let admin = admin(readiness.clone(), metrics.clone()).merge(matchmaking::operator_routes(&operator));
+        let (operator, lock_slot) = (Arc::default(), Arc::default());
+        let admin = admin(readiness.clone(), metrics.clone())
+            .merge(matchmaking::operator_routes(&operator))
+            .merge(locks::routes(&lock_slot));
         process.serve(Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
         let deadline = Instant::now() + settings.lifecycle.start_timeout;
@@ -68,6 +71,10 @@ impl Start {
             async move { db.close().await }
         });
         reach.attempt("db", &db_part, async || prepare(&db, &settings).await, None).await?;
+        let locks = reach.attempt("locks", &db_part, async || locks::open(&settings).await, None).await?;
+        metrics.register(|registry| locks.metrics().register(registry));
+        let _ = lock_slot.set(locks.clone());
+        process.close_at_end("locks", async move { locks.close().await });
         db_part.ready();
         let hot = reach.open("hot", &hot_part, async || Hot::open(&settings.hot).await).await?;
         let bus = reach.open("bus", &bus_part, async || Bus::open(&settings.bus).await).await?;

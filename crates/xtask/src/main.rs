@@ -5,6 +5,7 @@ mod install;
 mod shell;
 mod test;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -25,6 +26,15 @@ enum Command {
         #[arg(long)]
         no_install: bool,
     },
+    /// Run the suites that need a SQL server on one of your choice, beside MariaDB
+    TestSql {
+        /// A MySQL server program, of which the tests start their own
+        #[arg(long, value_name = "FILE", required_unless_present = "dsn")]
+        mysqld: Option<PathBuf>,
+        /// A server that runs already: mysql://… or as MYSQL_DSN is written for Go's driver
+        #[arg(long, conflicts_with = "mysqld")]
+        dsn: Option<String>,
+    },
     /// Run a benchmark; without a name, list them
     Bench {
         name: Option<String>,
@@ -37,6 +47,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { no_install } => test::run(!no_install),
+        Command::TestSql { mysqld, dsn } => test::run_sql(mysqld.as_deref(), dsn.as_deref()),
         Command::Bench { name, args } => bench::run(name.as_deref(), &args),
     };
     match done {

@@ -1,5 +1,7 @@
 //! Everything that must pass.
 
+use std::path::Path;
+
 use anyhow::Result;
 
 use crate::install;
@@ -15,4 +17,25 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     let docs = ["doc", "--workspace", "--no-deps", "--locked"];
     step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))
+}
+
+/// The suites that need a SQL server, also on the one that is named. It is an error if it cannot be had.
+pub(crate) fn run_sql(mysqld: Option<&Path>, dsn: Option<&str>) -> Result<()> {
+    install::run()?;
+    let suites: [&[&str]; 2] = [
+        &["test", "--locked", "--package", "db", "--package", "hierlock", "--test", "it"],
+        &["test", "--locked", "--package", "playhouse", "--test", "it", "locks::"],
+    ];
+    for suite in suites {
+        let mut command = cargo(suite);
+        command.env("CI", "true");
+        if let Some(mysqld) = mysqld {
+            command.env("TESTKIT_MYSQLD", mysqld);
+        }
+        if let Some(dsn) = dsn {
+            command.env("MYSQL_DSN", dsn);
+        }
+        step("SQL suites", &mut command)?;
+    }
+    Ok(())
 }

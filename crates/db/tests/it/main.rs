@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod doctor;
+mod locking;
 mod migrations;
 mod outages;
 mod store;

@@ -332,7 +332,7 @@ async fn first_missing(connection: &mut MySqlConnection, chunk: &Chunk) -> Resul
     Ok(buckets.clone().find(|bucket| found.next() != Some(*bucket)))
 }
 
-async fn bytes(connection: &mut MySqlConnection) -> Result<u64, sqlx::Error> {
+pub(super) async fn bytes(connection: &mut MySqlConnection) -> Result<u64, sqlx::Error> {
     const SIZE: &str = "SELECT CAST(COALESCE(MAX(data_length), 0) AS SIGNED) FROM information_schema.tables
         WHERE table_schema = DATABASE() AND table_name = 'hier_lock_buckets'";
     let bytes: i64 = sqlx::query_scalar(SIZE).fetch_one(connection).await?;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use sqlx::Row as _;
-use sqlx::mysql::MySqlConnection;
+use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::{ConnectOptions, Connection, Row as _};
 
-use crate::{Level, Row};
+use super::quiet;
+use crate::{Error, Level, Row};
 
 /// A session that waits for a lock of ours, as the server's own tables have it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,8 +40,17 @@ const MYSQL: &str = "
 /// MariaDB renews its tables only if nobody has read them for a tenth of a second.
 const MARIADB_RENEWS: Duration = Duration::from_millis(110);
 
-/// All waits at this moment, the longest first.
-pub(super) async fn waits(connection: &mut MySqlConnection) -> Result<Vec<Wait>, sqlx::Error> {
+/// Who waits for whom in a database at this moment, as its server sees it, the longest wait first.
+///
+/// The user needs the privilege PROCESS.
+pub async fn waits(database: MySqlConnectOptions) -> Result<Vec<Wait>, Error> {
+    let mut connection = quiet(database).connect().await?;
+    let waits = waits_on(&mut connection).await?;
+    connection.close().await?;
+    Ok(waits)
+}
+
+pub(super) async fn waits_on(connection: &mut MySqlConnection) -> Result<Vec<Wait>, sqlx::Error> {
     let text = if is_mariadb(connection).await? {
         // Whoever looks again and again would see the same again and again.
         tokio::time::sleep(MARIADB_RENEWS).await;

@@ -1,25 +1,17 @@
 //! `playhouse tickets`
 
-use std::time::Duration;
-
-use anyhow::{Context, bail};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use reqwest::{Client, Method};
+use reqwest::Method;
 use serde_json::Value;
 
-use super::{Outcome, layers, settings};
+use super::Outcome;
+use super::admin::Admin;
 use crate::answer;
 use crate::cli::{Tickets, TicketsCommand};
 
-const TIMEOUT: Duration = Duration::from_secs(10);
-
 pub(super) async fn run(args: Tickets) -> anyhow::Result<Outcome> {
-    let admin = match &args.admin {
-        Some(url) if url.contains("://") => url.trim_end_matches('/').to_owned(),
-        Some(address) => format!("http://{}", address.trim_end_matches('/')),
-        None => format!("http://{}", settings(layers(&args.from)?)?.config.listen.admin),
-    };
-    let ask = async |method: Method, path: String| ask(&admin, method, &path).await;
+    let admin = Admin::find(args.admin.as_deref(), &args.from)?;
+    let ask = async |method: Method, path: String| admin.ask(method, &path).await;
     let shown = match &args.what {
         TicketsCommand::List { limit } => {
             let found = ask(Method::GET, format!("/tickets?limit={limit}")).await?;
@@ -44,21 +36,6 @@ pub(super) async fn run(args: Tickets) -> anyhow::Result<Outcome> {
 
 fn path(id: &str) -> String {
     format!("/tickets/{}", utf8_percent_encode(id, NON_ALPHANUMERIC))
-}
-
-async fn ask(admin: &str, method: Method, path: &str) -> anyhow::Result<Value> {
-    let client = Client::builder().timeout(TIMEOUT).build()?;
-    let sent = client.request(method, format!("{admin}{path}")).send().await;
-    let response =
-        sent.with_context(|| format!("no process answers at {admin}: is one running? --admin says where"))?;
-    let status = response.status();
-    let body: Value =
-        response.json().await.with_context(|| format!("{admin} is not an admin port of playhouse"))?;
-    if !status.is_success() {
-        let detail = body["detail"].as_str().or(body["title"].as_str()).unwrap_or("no reason given");
-        bail!("{detail}");
-    }
-    Ok(body)
 }
 
 fn list(found: &Value) -> String {

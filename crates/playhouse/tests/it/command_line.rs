@@ -2,11 +2,13 @@ use super::*;
 
 #[tokio::test]
 async fn help_is_worth_reading() {
-    for command in ["", "dev", "serve", "migrate", "config", "doctor", "completions"] {
+    for command in
+        ["", "dev", "serve", "migrate", "config", "doctor", "locks", "locks provision", "completions"]
+    {
         let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
         let (code, help, _) = run(playhouse(&args)).await;
         assert_eq!(code, 0);
-        let name = if command.is_empty() { "help" } else { command };
+        let name = if command.is_empty() { "help".to_owned() } else { command.replace(' ', "_") };
         insta::assert_snapshot!(format!("help_{name}"), help);
     }
 }

@@ -6,6 +6,7 @@ mod command_line;
 mod configuration;
 mod dev;
 mod fleet;
+mod locks;
 mod matchmaking;
 mod open_match;
 mod otlp;

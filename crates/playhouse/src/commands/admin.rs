@@ -1,0 +1,46 @@
+//! Asking a running process at its admin port.
+
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use reqwest::{Client, Method};
+use serde_json::Value;
+
+use super::{layers, settings};
+use crate::cli::From;
+
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Where a process is asked.
+pub(super) struct Admin(String);
+
+impl Admin {
+    /// At the address given, or else at listen.admin.
+    pub(super) fn find(given: Option<&str>, from: &From) -> anyhow::Result<Self> {
+        Ok(Self(match given {
+            Some(url) if url.contains("://") => url.trim_end_matches('/').to_owned(),
+            Some(address) => format!("http://{}", address.trim_end_matches('/')),
+            None => format!("http://{}", settings(layers(from)?)?.config.listen.admin),
+        }))
+    }
+
+    pub(super) fn url(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Value> {
+        let Self(admin) = self;
+        let client = Client::builder().timeout(TIMEOUT).build()?;
+        let sent = client.request(method, format!("{admin}{path}")).send().await;
+        let response = sent
+            .with_context(|| format!("no process answers at {admin}: is one running? --admin says where"))?;
+        let status = response.status();
+        let body: Value =
+            response.json().await.with_context(|| format!("{admin} is not an admin port of playhouse"))?;
+        if !status.is_success() {
+            let detail = body["detail"].as_str().or(body["title"].as_str()).unwrap_or("no reason given");
+            bail!("{detail}");
+        }
+        Ok(body)
+    }
+}

@@ -1,0 +1,83 @@
+//! The wiring of the locks: on the database's rows, or in process where the database is.
+
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use axum::extract::{Query, State};
+use axum::routing::get;
+use axum::{Json, Router};
+use base::Code;
+use db::{Migration, Migrations};
+use hierlock::{Error, HotRow, Locks, Progress, Provision};
+use runtime::http::Problem;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::Settings;
+
+/// The tables of the locks. Where the database is embedded, locks are in process and need none.
+pub(crate) const MIGRATIONS: Migrations = Migrations {
+    component: "hierlock",
+    list: &[
+        Migration { version: 1, name: "hier_lock_buckets", sqlite: NOT_NEEDED, mysql: hierlock::SCHEMA[0] },
+        Migration { version: 2, name: "hier_lock_space", sqlite: NOT_NEEDED, mysql: hierlock::SCHEMA[1] },
+    ],
+};
+
+const NOT_NEEDED: &str = "-- Locks are in process.";
+/// How often a long provisioning is heard of.
+const NEWS: Duration = Duration::from_secs(5);
+const LISTED: usize = 20;
+
+/// Opens the locks, and makes their buckets first if the process may migrate.
+pub(super) async fn open(settings: &Settings) -> Result<Locks, Error> {
+    let options = &settings.locks;
+    let Some(server) = settings.db.server() else { return Ok(Locks::in_process(options)) };
+    let provision = Provision::new(server.clone(), options.buckets);
+    if settings.db.migrate && !provision.is_complete().await? {
+        provision.run(log()).await?;
+    }
+    let locks = Locks::mysql(server, options).await?;
+    if provision.is_complete().await? {
+        return Ok(locks);
+    }
+    // As with a migration that is pending: better no process than one that fails now and then.
+    locks.close().await;
+    Err(Error::NotProvisioned(None))
+}
+
+/// Logs how far the making of buckets is, now and then.
+fn log() -> impl FnMut(Progress) {
+    let mut last = None;
+    move |Progress { total, present, made, .. }| {
+        if present == total || last.is_none_or(|last: Instant| last.elapsed() >= NEWS) {
+            last = Some(Instant::now());
+            tracing::info!(total, present, made, "making the buckets of the locks");
+        }
+    }
+}
+
+type Slot = Arc<OnceLock<Locks>>;
+
+/// `/locks/hot`: the rows that this process has waited for the longest. Answers `503` until there are locks.
+pub(super) fn routes(slot: &Slot) -> Router {
+    Router::new().route("/locks/hot", get(hot)).with_state(slot.clone())
+}
+
+#[derive(Deserialize)]
+struct Limit {
+    limit: Option<usize>,
+}
+
+async fn hot(State(slot): State<Slot>, Query(query): Query<Limit>) -> Result<Json<Value>, Problem> {
+    let not_yet = || Problem::new(Code::Unavailable).detail("the stores are not open yet");
+    let rows = slot.get().ok_or_else(not_yet)?.hot(query.limit.unwrap_or(LISTED));
+    let seconds = |time: Duration| time.as_secs_f64();
+    let rows = rows.into_iter().map(|HotRow { row, waits, total, longest }| {
+        json!({
+            "level": row.level.word(), "bucket": row.bucket, "waits": waits,
+            "total_seconds": seconds(total), "longest_seconds": seconds(longest),
+        })
+    });
+    Ok(Json(json!({ "rows": rows.collect::<Vec<_>>() })))
+}

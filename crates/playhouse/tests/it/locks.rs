@@ -1,0 +1,187 @@
+//! `playhouse locks`, and processes that would lock differently.
+
+use hierlock::{Locks, Options, Target};
+use testkit::{Database, Flavour, SqlServer, Stream, eventually, need};
+
+use super::fleet::{BUCKETS, Fleet};
+use super::*;
+
+/// A command on a database alone.
+fn on(database: &Database, buckets: &str, args: &[&str]) -> Program {
+    playhouse(args)
+        .env("PLAYHOUSE_DB_URL", database.url())
+        .env("PLAYHOUSE_HOT_URL", "redis://unused")
+        .env("PLAYHOUSE_BUS_URL", "nats://unused")
+        .env("PLAYHOUSE_LOCKS_BUCKETS", buckets)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_are_made_counted_and_completed_by_command() {
+    for server in need!(SqlServer::all_shared().await) {
+        let database = server.database().await;
+        let locks = async |buckets: &str, args: &[&str]| {
+            run(on(&database, buckets, &["locks"]).args(args.iter().copied())).await
+        };
+        let (code, _, errors) = locks(BUCKETS, &["provision"]).await;
+        assert_eq!(code, 1);
+        assert!(errors.contains("hier_lock_space"), "the tables are missing, and that is told: {errors}");
+        assert_eq!(run(on(&database, BUCKETS, &["migrate"])).await.0, 0);
+        let (code, none, _) = locks(BUCKETS, &["status"]).await;
+        assert!(code == 1 && none.contains("no buckets have been made yet"), "{none}");
+
+        let (code, made, progress) = locks(BUCKETS, &["provision"]).await;
+        assert!(code == 0 && made.starts_with("3,000 rows are there, 3,000 of them new"), "{made}");
+        assert!(
+            progress.contains("100 %  3,000 of 3,000 rows") && progress.contains("ETA 0 s"),
+            "{progress}"
+        );
+        let (code, again, _) = locks(BUCKETS, &["provision"]).await;
+        assert_eq!((code, again.as_str()), (0, "nothing to do: all 3,000 rows are there\n"));
+        let (code, status, _) = locks(BUCKETS, &["status"]).await;
+        assert!(code == 0 && status.contains("1000 buckets by fnv1a32-lengths per level"), "{status}");
+        assert!(status.ends_with("\ncomplete\n"), "{status}");
+
+        let (code, _, fewer) = locks("999", &["provision"]).await;
+        assert!(code == 1 && fewer.contains("buckets are never taken away"), "{fewer}");
+        let (code, status, _) = locks("999", &["status"]).await;
+        assert!(code == 1 && status.contains("a process with it does not start"), "{status}");
+
+        delete(&database, "level = 1 AND bucket IN (7, 8, 900)").await;
+        let (code, status, _) = locks(BUCKETS, &["status"]).await;
+        assert!(code == 1 && status.contains("not complete"), "{status}");
+        let account = status.lines().find(|line| line.starts_with("account")).unwrap();
+        assert_eq!(account.split_whitespace().collect::<Vec<_>>(), ["account", "997", "3", "7"]);
+        let (code, made, _) = locks(BUCKETS, &["provision", "--rows-per-second", "1000"]).await;
+        assert!(code == 0 && made.contains("3 of them new"), "{made}");
+
+        let (code, matrix, _) = locks(BUCKETS, &["matrix"]).await;
+        assert_eq!(code, 0, "{matrix}");
+        let verdict =
+            "196 pairs, 54 wait, all as the rules say; the server's own tables show 54 of the waits\n";
+        assert!(matrix.ends_with(verdict), "{matrix}");
+    }
+}
+
+async fn delete(database: &Database, rows: &str) {
+    let text = sqlx::AssertSqlSafe(format!("DELETE FROM hier_lock_buckets WHERE {rows}"));
+    let options: sqlx::mysql::MySqlConnectOptions = database.url().parse().unwrap();
+    let mut connection = sqlx::ConnectOptions::connect(&options).await.unwrap();
+    sqlx::raw_sql(text).execute(&mut connection).await.unwrap();
+}
+
+/// Killed again and again on its way; what the next run finds is all there is to know, and nothing is left out.
+///
+/// `PLAYHOUSE_TEST_BUCKETS=10000000` does it at full size, which takes a few minutes.
+#[tokio::test(flavor = "multi_thread")]
+async fn provisioning_that_is_killed_is_taken_up_without_a_gap() {
+    let buckets = std::env::var("PLAYHOUSE_TEST_BUCKETS").unwrap_or_else(|_| "200000".to_owned());
+    let total = 3 * buckets.parse::<u64>().unwrap();
+    let server =
+        SqlServer::builder(Flavour::Mariadb).durable().arg("--innodb-buffer-pool-size=1G").start().await;
+    let server = need!(server);
+    let database = server.database().await;
+    let (code, _, errors) = run(on(&database, &buckets, &["migrate"])).await;
+    assert_eq!(code, 0, "{errors}");
+    let provision = || on(&database, &buckets, &["locks", "provision"]);
+    let options: sqlx::mysql::MySqlConnectOptions = database.url().parse().unwrap();
+    for round in 1..=3 {
+        // Slow enough to be caught on its way.
+        let running = provision().args(["--rows-per-second", &(total / 4).to_string()]).start().unwrap();
+        eventually(&format!("round {round} is under way"), PATIENCE * 10, || async {
+            let status = hierlock::Provision::status(options.clone()).await.unwrap();
+            let there: u64 = status.iter().flat_map(|status| &status.levels).map(|level| level.present).sum();
+            if there >= total * round / 5 { Ok(()) } else { Err(format!("{there} of {total}")) }
+        })
+        .await;
+        running.kill();
+        running.wait(PATIENCE).await;
+        let (code, status, _) = run(on(&database, &buckets, &["locks", "status"])).await;
+        assert!(code == 1 && status.contains("not complete"), "round {round}: {status}");
+    }
+    let last = provision().start().unwrap();
+    assert!(last.wait(PATIENCE * 20).await.success(), "{}", last.text(Stream::Stderr));
+    let said = last.text(Stream::Stdout);
+    assert!(said.contains(" of them new"), "{said}");
+    assert!(last.text(Stream::Stderr).contains(" rows  "), "how far it is was told");
+    let (code, status, _) = run(on(&database, &buckets, &["locks", "status"])).await;
+    assert!(code == 0 && status.ends_with("\ncomplete\n"), "{said}{status}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_would_lock_differently_does_not_start() {
+    let fleet = need!(Fleet::start().await);
+    assert_eq!(run(fleet.run(&["migrate"])).await.0, 0);
+    assert_eq!(run(fleet.run(&["locks", "provision"])).await.0, 0);
+    let (code, _, errors) = run(fleet.serve(&["--set", "locks.buckets=1001"])).await;
+    assert_eq!(code, 1);
+    assert!(errors.contains("the database has 1000 buckets") && errors.contains("1001 buckets"), "{errors}");
+    // Nor with db.migrate, which makes what is missing and changes nothing that is there while others use it.
+    let running = fleet.serve(&["--set", "db.migrate=true"]).start().unwrap();
+    addresses(&running).await;
+    let more = fleet.serve(&["--set", "locks.buckets=2000", "--set", "db.migrate=true"]);
+    let (code, _, errors) = run(more).await;
+    assert!(code == 1 && errors.contains("stop all processes first"), "{errors}");
+    let (code, doctor, _) = run(fleet.run(&["doctor", "--set", "locks.buckets=1001"])).await;
+    assert!(code == 1 && doctor.contains("→ set locks.buckets to what the database has"), "{doctor}");
+    let (_, doctor, _) = run(fleet.run(&["doctor"])).await;
+    assert!(doctor.contains("ok    1000 buckets by fnv1a32-lengths, as this process is set"), "{doctor}");
+    assert!(doctor.contains("ok    all buckets were made"), "{doctor}");
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_sees_who_waits_and_for_what() {
+    let fleet = need!(Fleet::start().await);
+    let running = fleet.serve(&["--set", "db.migrate=true"]).start().unwrap();
+    let admin = format!("http://{}", addresses(&running).await["admin"]);
+    let (code, hot, _) = run(fleet.run(&["locks", "hot", "--admin", &admin])).await;
+    assert!(code == 0 && hot.contains("  nobody\n") && hot.contains("  nothing\n"), "{hot}");
+
+    let options = Options { buckets: BUCKETS.parse().unwrap(), ..Options::default() };
+    let locks = Locks::mysql(fleet.database.url().parse().unwrap(), &options).await.unwrap();
+    let target = Target::account("celebrity", "main").unwrap();
+    let held = locks.acquire(target).await.unwrap();
+    let waiting = [0, 1].map(|_| {
+        let locks = locks.clone();
+        tokio::spawn(async move { locks.acquire(target).await.unwrap().release().await.unwrap() })
+    });
+    let row = format!("account {:>13} {:>9}", target.bucket(options.buckets), 2);
+    eventually("both are seen", PATIENCE, || async {
+        let (_, hot, _) = run(fleet.run(&["locks", "hot", "--admin", &admin])).await;
+        let behind = format!("  {}", held.session_id().unwrap());
+        let seen = hot.lines().any(|line| line.contains(&row) && line.ends_with(&behind));
+        if seen { Ok(()) } else { Err(hot) }
+    })
+    .await;
+    held.release().await.unwrap();
+    for task in waiting {
+        task.await.unwrap();
+    }
+    let (code, hot, _) = run(fleet.run(&["locks", "hot", "--admin", "127.0.0.1:1"])).await;
+    assert!(
+        code == 0 && hot.contains("nobody") && hot.contains("no process answers at http://127.0.0.1:1"),
+        "{hot}"
+    );
+}
+
+#[tokio::test]
+async fn embedded_locks_need_no_rows_and_the_matrix_holds_for_them_too() {
+    for command in ["provision", "status"] {
+        let (code, said, _) = run(playhouse(&["locks", command])).await;
+        assert!(code == 0 && said.contains("locks are in process"), "{said}");
+    }
+    let (code, matrix, _) = run(playhouse(&["locks", "matrix"])).await;
+    assert_eq!(code, 0);
+    insta::assert_snapshot!(matrix);
+}
+
+#[tokio::test]
+async fn the_share_of_false_conflicts_is_predicted() {
+    let simulate = ["locks", "simulate", "--ids", "200000", "--buckets", "50000", "--held", "500"];
+    let (code, said, _) = run(playhouse(&simulate)).await;
+    assert_eq!(code, 0);
+    insta::assert_snapshot!(said);
+    let (code, _, errors) = run(playhouse(&["locks", "simulate", "--ids", "5", "--buckets", "0"])).await;
+    assert!(code == 2 && errors.contains("--buckets: at least 1"), "{errors}");
+}
