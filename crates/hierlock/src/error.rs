@@ -30,8 +30,14 @@ pub enum Error {
         .0.bucket, .0.level as u8, .0.level
     )]
     MissingBucket(Row),
-    #[error("no buckets have been made yet; `playhouse locks provision` (or hierlock::Provision) makes them")]
-    NotProvisioned(#[source] Option<sqlx::Error>),
+    #[error(
+        "the tables of the locks are missing; `playhouse migrate` (or hierlock::create_tables) makes them"
+    )]
+    NoTables(#[source] sqlx::Error),
+    #[error(
+        "buckets have not been made yet, or not all; `playhouse locks provision` (or hierlock::Provision) makes them"
+    )]
+    NotProvisioned,
     #[error(
         "the database has {recorded}, and this process is set to {ours}; processes that disagree do not keep each other out"
     )]
@@ -86,7 +92,7 @@ impl From<sqlx::Error> for Error {
         match number(&error) {
             Some(1213) => Self::Deadlock(error),
             // No such table.
-            Some(1146) => Self::NotProvisioned(Some(error)),
+            Some(1146) => Self::NoTables(error),
             // Too many connections, shutting down, interrupted, killed, read-only during a fail-over.
             Some(1040 | 1053 | 1203 | 1290 | 1317 | 1927 | 3169) => Self::Unreachable(error),
             Some(_) => Self::Statement(error),

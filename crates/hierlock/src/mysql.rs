@@ -192,7 +192,7 @@ impl Held {
 
     pub(crate) async fn next_token(&self) -> Result<u64, Error> {
         let token = self.all.spare.run(|connection| Box::pin(schema::next_token(connection))).await?;
-        let token = token.ok_or(Error::NotProvisioned(None))?;
+        let token = token.ok_or(Error::NotProvisioned)?;
         // Only if the lock is still held was it held when the number was drawn: else a later holder may have a smaller one.
         self.check().await?;
         Ok(token)

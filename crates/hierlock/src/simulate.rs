@@ -5,9 +5,6 @@ use std::time::Duration;
 use crate::Target;
 use crate::space::bucket;
 
-/// What a row takes up in InnoDB, in the order of the key.
-const BYTES_PER_ROW: u64 = 28;
-
 /// What is to be tried: ids of one level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
@@ -27,9 +24,6 @@ pub struct Prediction {
     pub sharing: f64,
     /// The ids in the fullest bucket.
     pub fullest: u32,
-    /// The rows of all levels, and what they take up.
-    pub rows: u64,
-    pub bytes: u64,
 }
 
 impl Question {
@@ -58,14 +52,11 @@ impl Question {
         let waiting = (0..ids).filter(|number| !is_held(*number) && taken[of(*number)]).count();
         let sharing: u64 = counts.iter().filter(|count| **count > 1).map(|count| u64::from(*count)).sum();
         let share = |part: u64, whole: u64| if whole == 0 { 0.0 } else { part as f64 / whole as f64 };
-        let rows = u64::from(buckets) * 3;
         Prediction {
             false_conflicts: share(waiting as u64, ids - held),
             expected: 1.0 - (1.0 - 1.0 / f64::from(buckets)).powf(held as f64),
             sharing: share(sharing, ids),
             fullest: counts.iter().copied().max().unwrap_or(0),
-            rows,
-            bytes: rows * BYTES_PER_ROW,
         }
     }
 }
@@ -86,7 +77,7 @@ mod tests {
     #[test]
     fn extremes_are_answered_too() {
         let none = Question { ids: 0, buckets: 10, held: 5 }.answer();
-        assert_eq!((none.false_conflicts, none.fullest, none.rows), (0.0, 0, 30));
+        assert_eq!((none.false_conflicts, none.fullest), (0.0, 0));
         let one_bucket = Question { ids: 10, buckets: 1, held: 1 }.answer();
         assert_eq!((one_bucket.false_conflicts, one_bucket.sharing), (1.0, 1.0));
         let all_held = Question { ids: 10, buckets: 5, held: 99 }.answer();

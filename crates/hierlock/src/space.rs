@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Target;
+use crate::{Level, Target};
 
 /// The name under which our hash is recorded. It changes when [`Space::bucket`] does.
 pub(crate) const HASH: &str = "fnv1a32-lengths";
@@ -18,6 +18,17 @@ pub struct Space {
 impl Space {
     pub fn new(buckets: u32) -> Self {
         Self { buckets, hash: HASH.to_owned() }
+    }
+
+    /// The rows of all levels.
+    pub fn rows(&self) -> u64 {
+        u64::from(self.buckets) * Level::ALL.len() as u64
+    }
+
+    /// What the rows take up in InnoDB, about.
+    pub fn bytes(&self) -> u64 {
+        const PER_ROW: u64 = 28;
+        self.rows() * PER_ROW
     }
 }
 

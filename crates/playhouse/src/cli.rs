@@ -221,7 +221,7 @@ pub struct Completions {
 #[derive(Debug, Args)]
 pub struct From {
     /// The configuration file; `playhouse config` prints one to start from [env: PLAYHOUSE_CONFIG]
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", global = true)]
     pub config: Option<PathBuf>,
     #[command(flatten)]
     pub set: Set,
@@ -230,7 +230,7 @@ pub struct From {
 #[derive(Debug, Args)]
 pub struct Set {
     /// Set one key, over file and environment; may be given several times
-    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value)]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = key_and_value, global = true)]
     pub set: Vec<(String, String)>,
 }
 

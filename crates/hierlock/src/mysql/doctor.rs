@@ -1,27 +1,32 @@
 //! Whether the database is fit for locking.
 
 use base::finding::Finding;
-use sqlx::ConnectOptions;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
+use sqlx::{ConnectOptions, Connection};
 
+use super::quiet;
 use super::schema::recorded;
-use super::{provision, quiet};
 use crate::{Error, Options, Space};
 
 const PROVISION: &str = "run `playhouse locks provision`";
+/// Beside those that hold locks: for killing, and for looking.
+const MORE: u32 = 2;
 
 /// Looks at the buckets and at the server's settings. Changes nothing.
 pub async fn examine(database: MySqlConnectOptions, options: &Options) -> Vec<Finding> {
     match look(database, options).await {
         Ok(findings) => findings,
-        Err(error @ Error::NotProvisioned(_)) => vec![Finding::failure(error.to_string(), PROVISION)],
+        Err(Error::NoTables(_)) => {
+            vec![Finding::failure("the tables are missing", "run `playhouse migrate`")]
+        }
+        Err(Error::NotProvisioned) => vec![Finding::failure("no buckets have been made yet", PROVISION)],
         Err(error) => vec![Finding::failure(base::error::chain(&error), "see what is said of the database")],
     }
 }
 
 async fn look(database: MySqlConnectOptions, options: &Options) -> Result<Vec<Finding>, Error> {
     let mut connection = quiet(database).connect().await?;
-    let (space, complete) = recorded(&mut connection).await?.ok_or(Error::NotProvisioned(None))?;
+    let (space, complete) = recorded(&mut connection).await?.ok_or(Error::NotProvisioned)?;
     let ours = Space::new(options.buckets);
     let agree = Finding::when(space == ours, format!("{space}, as this process is set"), || {
         let what = format!("the database has {space}, this process is set to {ours}");
@@ -30,22 +35,34 @@ async fn look(database: MySqlConnectOptions, options: &Options) -> Result<Vec<Fi
     let complete = Finding::when(complete, "all buckets were made", || {
         Finding::failure("making the buckets was interrupted", PROVISION)
     });
-    Ok(vec![agree, complete, judge_memory(&mut connection).await?])
+    let memory = judge_memory(&space, number(&mut connection, "innodb_buffer_pool_size").await?);
+    let wanted = u64::from(options.max_connections + MORE);
+    let connections = judge_connections(wanted, number(&mut connection, "max_connections").await?);
+    connection.close().await?;
+    Ok(vec![agree, complete, memory, connections])
 }
 
-/// Locks are looked up at random, so the whole table is in use.
-async fn judge_memory(connection: &mut MySqlConnection) -> Result<Finding, Error> {
-    let pool: i64 = sqlx::query_scalar("SELECT CAST(@@innodb_buffer_pool_size AS SIGNED)")
-        .fetch_one(&mut *connection)
-        .await?;
-    let (rows, pool) = (provision::bytes(connection).await?, pool.unsigned_abs());
+/// Rows are looked up at random, so the whole table is in use.
+fn judge_memory(space: &Space, pool: u64) -> Finding {
     let mib = |bytes: u64| bytes.div_ceil(1 << 20);
-    let what =
-        format!("the buckets take up {} MiB, the server's buffer pool has {} MiB", mib(rows), mib(pool));
-    Ok(Finding::when(rows < pool / 2, what.clone(), || {
-        Finding::warning(
-            what,
-            "raise innodb_buffer_pool_size: locks whose rows are not in memory wait for the disk",
-        )
-    }))
+    let (rows, pool) = (mib(space.bytes()), mib(pool));
+    let what = format!("the buckets take up about {rows} MiB, the server's buffer pool has {pool} MiB");
+    Finding::when(rows < pool, what.clone(), || {
+        let advice = "raise innodb_buffer_pool_size: a lock whose row is not in memory waits for the disk";
+        Finding::warning(what, advice)
+    })
+}
+
+fn judge_connections(ours: u64, theirs: u64) -> Finding {
+    let what = format!("allows {theirs} connections, a process uses up to {ours} more for locks");
+    Finding::when(ours < theirs, what.clone(), || {
+        Finding::warning(what, "raise max_connections of the server, or lower locks.max_connections")
+    })
+}
+
+/// A setting of the server.
+async fn number(connection: &mut MySqlConnection, name: &'static str) -> Result<u64, sqlx::Error> {
+    const SHOW: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name = ?";
+    let found: (String, String) = sqlx::query_as(SHOW).bind(name).fetch_one(connection).await?;
+    Ok(found.1.parse().unwrap_or(0))
 }

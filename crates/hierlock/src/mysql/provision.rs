@@ -51,8 +51,6 @@ pub struct Status {
     /// Whether a run has come to its end.
     pub complete: bool,
     pub levels: Vec<LevelStatus>,
-    /// What the rows take up, as the server estimates it.
-    pub bytes: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,9 +149,8 @@ impl Provision {
                 status.first_missing = first_missing(&mut connection, &chunk).await?;
             }
         }
-        let bytes = bytes(&mut connection).await?;
         connection.close().await?;
-        Ok(Some(Status { space, complete, levels: levels.to_vec(), bytes }))
+        Ok(Some(Status { space, complete, levels: levels.to_vec() }))
     }
 }
 
@@ -330,13 +327,6 @@ async fn first_missing(connection: &mut MySqlConnection, chunk: &Chunk) -> Resul
         .await?;
     let mut found = found.into_iter().map(i32::unsigned_abs);
     Ok(buckets.clone().find(|bucket| found.next() != Some(*bucket)))
-}
-
-pub(super) async fn bytes(connection: &mut MySqlConnection) -> Result<u64, sqlx::Error> {
-    const SIZE: &str = "SELECT CAST(COALESCE(MAX(data_length), 0) AS SIGNED) FROM information_schema.tables
-        WHERE table_schema = DATABASE() AND table_name = 'hier_lock_buckets'";
-    let bytes: i64 = sqlx::query_scalar(SIZE).fetch_one(connection).await?;
-    Ok(bytes.unsigned_abs())
 }
 
 /// Records the number of buckets, if it is the first or a larger one and nobody goes by the smaller one.

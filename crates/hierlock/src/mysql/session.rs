@@ -54,7 +54,7 @@ impl Session {
         let began = Instant::now();
         let mut connection = database.connect().await?;
         match schema::recorded(&mut connection).await? {
-            None => return Err(Error::NotProvisioned(None)),
+            None => return Err(Error::NotProvisioned),
             Some((recorded, _)) if recorded != *ours => {
                 return Err(Error::OtherSpace { recorded, ours: ours.clone() });
             }

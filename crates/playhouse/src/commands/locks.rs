@@ -5,7 +5,7 @@ mod progress;
 
 use hierlock::matrix::Matrix;
 use hierlock::simulate::Question;
-use hierlock::{Locks, MySqlConnectOptions, Options, Provision};
+use hierlock::{Locks, MySqlConnectOptions, Options, Provision, Space};
 
 use self::progress::{Display, grouped};
 use super::{Misuse, Outcome, layers, settings};
@@ -71,8 +71,7 @@ async fn status(server: MySqlConnectOptions, ours: u32) -> anyhow::Result<Outcom
         answer("no buckets have been made yet; `playhouse locks provision` makes them")?;
         return Ok(Outcome::Failed);
     };
-    let mib = status.bytes.div_ceil(1 << 20);
-    answer(&format!("{} per level, about {mib} MiB\n", status.space))?;
+    answer(&format!("{} per level, about {} MiB\n", status.space, mib(&status.space)))?;
     answer(&format!("{:<10} {:>12} {:>12}  first missing", "level", "there", "missing"))?;
     for level in &status.levels {
         let first = level.first_missing.map_or_else(|| "-".to_owned(), |bucket| bucket.to_string());
@@ -96,7 +95,7 @@ fn simulate(question: Question) -> anyhow::Result<Outcome> {
     if buckets == 0 {
         return Err(Misuse("--buckets: at least 1".to_owned()).into());
     }
-    let found = question.answer();
+    let (found, space) = (question.answer(), Space::new(buckets));
     let percent = |share: f64| match share * 100.0 {
         0.0 => "0 %".to_owned(),
         small if small < 0.001 => format!("{small:.1e} %"),
@@ -119,14 +118,15 @@ fn simulate(question: Question) -> anyhow::Result<Outcome> {
             percent(found.sharing)
         ),
         format!("{:>12}  ids in the fullest bucket", grouped(found.fullest.into())),
-        format!(
-            "{:>12}  rows in all three levels, about {} MiB",
-            grouped(found.rows),
-            grouped(found.bytes.div_ceil(1 << 20))
-        ),
+        format!("{:>12}  rows in all three levels, about {} MiB", grouped(space.rows()), mib(&space)),
     ];
     answer(&lines.join("\n"))?;
     Ok(Outcome::Done)
+}
+
+/// What the rows take up.
+fn mib(space: &Space) -> String {
+    grouped(space.bytes().div_ceil(1 << 20))
 }
 
 async fn matrix(options: &Options, server: Option<MySqlConnectOptions>) -> anyhow::Result<Outcome> {

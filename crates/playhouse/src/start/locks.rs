@@ -43,7 +43,7 @@ pub(super) async fn open(settings: &Settings) -> Result<Locks, Error> {
     }
     // As with a migration that is pending: better no process than one that fails now and then.
     locks.close().await;
-    Err(Error::NotProvisioned(None))
+    Err(Error::NotProvisioned)
 }
 
 /// Logs how far the making of buckets is, now and then.

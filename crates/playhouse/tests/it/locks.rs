@@ -24,8 +24,11 @@ async fn rows_are_made_counted_and_completed_by_command() {
         };
         let (code, _, errors) = locks(BUCKETS, &["provision"]).await;
         assert_eq!(code, 1);
-        assert!(errors.contains("hier_lock_space"), "the tables are missing, and that is told: {errors}");
+        assert!(errors.contains("the tables of the locks are missing; `playhouse migrate`"), "{errors}");
         assert_eq!(run(on(&database, BUCKETS, &["migrate"])).await.0, 0);
+        let (_, doctor, _) = run(on(&database, BUCKETS, &["doctor"])).await;
+        let what_to_do = "FAIL  no buckets have been made yet\n        → run `playhouse locks provision`";
+        assert!(doctor.contains(what_to_do), "{doctor}");
         let (code, none, _) = locks(BUCKETS, &["status"]).await;
         assert!(code == 1 && none.contains("no buckets have been made yet"), "{none}");
 
@@ -181,7 +184,19 @@ async fn the_share_of_false_conflicts_is_predicted() {
     let simulate = ["locks", "simulate", "--ids", "200000", "--buckets", "50000", "--held", "500"];
     let (code, said, _) = run(playhouse(&simulate)).await;
     assert_eq!(code, 0);
-    insta::assert_snapshot!(said);
+    insta::assert_snapshot!(&said);
+    let (code, by_setting, _) = run(playhouse(&[
+        "locks",
+        "simulate",
+        "--ids",
+        "200000",
+        "--held",
+        "500",
+        "--set",
+        "locks.buckets=50000",
+    ]))
+    .await;
+    assert_eq!((code, by_setting), (0, said), "where none is given, that of the configuration counts");
     let (code, _, errors) = run(playhouse(&["locks", "simulate", "--ids", "5", "--buckets", "0"])).await;
     assert!(code == 2 && errors.contains("--buckets: at least 1"), "{errors}");
 }
