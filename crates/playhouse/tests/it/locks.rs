@@ -88,8 +88,8 @@ async fn provisioning_that_is_killed_is_taken_up_without_a_gap() {
     let provision = || on(&database, &buckets, &["locks", "provision"]);
     let options: sqlx::mysql::MySqlConnectOptions = database.url().parse().unwrap();
     for round in 1..=3 {
-        // Slow enough to be caught on its way.
-        let running = provision().args(["--rows-per-second", &(total / 4).to_string()]).start().unwrap();
+        // Slow enough to be caught on its way, also by a machine that has other things to do.
+        let running = provision().args(["--rows-per-second", &(total / 10).to_string()]).start().unwrap();
         eventually(&format!("round {round} is under way"), PATIENCE * 10, || async {
             let status = hierlock::Provision::status(options.clone()).await.unwrap();
             let there: u64 = status.iter().flat_map(|status| &status.levels).map(|level| level.present).sum();
