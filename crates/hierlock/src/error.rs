@@ -1,5 +1,6 @@
 //! What can go wrong, by what a caller can do about it.
 
+use std::io;
 use std::time::Duration;
 
 use base::Code;
@@ -77,6 +78,20 @@ impl Coded for Error {
             Self::NoPlace { .. } | Self::Deadlock(_) | Self::Unreachable(_) | Self::Lost => Code::Unavailable,
             Self::Shrinks { .. } | Self::InUse(_) => Code::FailedPrecondition,
             _ => Code::Internal,
+        }
+    }
+}
+
+/// Gives up after `limit`: the driver waits for ever on a connection that has fallen silent.
+pub(crate) async fn bounded<T, E: Into<Error>>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, E>>,
+) -> Result<T, Error> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => {
+            let silent = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
+            Err(Error::Unreachable(silent.into()))
         }
     }
 }

@@ -21,7 +21,7 @@ use tokio::time::{Instant, timeout_at};
 use self::killer::{Killer, Wanted};
 use self::sessions::{Place, Sessions};
 use self::spare::Spare;
-use crate::error::number;
+use crate::error::{bounded, number};
 use crate::plan::Plan;
 use crate::{Error, Options};
 
@@ -32,6 +32,9 @@ pub use server::{Wait, waits};
 
 /// More than there are statement texts, so that none is ever prepared twice in one session.
 const STATEMENT_CACHE: usize = 256;
+
+/// How long it may take to connect, and to ask what is answered at once.
+const BRIEF: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct MySql(Arc<Inner>);
@@ -226,6 +229,10 @@ impl Drop for Held {
     fn drop(&mut self) {
         self.roll_back_later();
     }
+}
+
+async fn connect(database: MySqlConnectOptions) -> Result<MySqlConnection, Error> {
+    bounded(BRIEF, quiet(database).connect()).await
 }
 
 /// Locking is not worth a line in the log each time.

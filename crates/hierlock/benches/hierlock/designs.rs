@@ -15,7 +15,7 @@ const TABLE: &str =
 
 pub(crate) async fn run(server: &SqlServer, report: &mut Report) {
     let ahead = server.database().await;
-    let ahead = Place::new(&ahead).await;
+    let ahead = Place::new(server, &ahead).await;
     let mut connection = ahead.options.connect().await.unwrap();
     connection.execute(TABLE).await.unwrap();
     for (prefix, suffix) in [("u:", ""), ("a:", "/main"), ("r:", "/main/item")] {
@@ -33,15 +33,15 @@ pub(crate) async fn run(server: &SqlServer, report: &mut Report) {
     report.measure("bytes_per_bucket_row", per_bucket);
 
     let demand = server.database().await;
-    let demand = Place::new(&demand).await;
+    let demand = Place::new(server, &demand).await;
     demand.options.connect().await.unwrap().execute(TABLE).await.unwrap();
     for tasks in [1, 16] {
         let ways = [Way::Naive, Way::RowPerId].map(|way| (way, Wish::Anything));
-        let rates = ahead.compare(tasks, &ways).await;
-        note(report, "buckets, the plain way", tasks, rates[0], rates[1], "row per id");
+        let found = ahead.compare(tasks, &ways).await;
+        note(report, "buckets, the plain way", tasks, found[0].rate, found[1].rate, "row per id");
         let ways = [Way::Naive, Way::InsertOnDemand].map(|way| (way, Wish::Anything));
-        let rates = demand.compare(tasks, &ways).await;
-        note(report, "buckets, the plain way", tasks, rates[0], rates[1], "insert on demand");
+        let found = demand.compare(tasks, &ways).await;
+        note(report, "buckets, the plain way", tasks, found[0].rate, found[1].rate, "insert on demand");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use hierlock::{Locks, Options, Provision, Target, create_tables};
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{ConnectOptions, Executor};
-use testkit::Database;
+use testkit::{Database, SqlServer};
 
 const SHARED: &str = "SELECT bucket FROM hier_lock_buckets WHERE level = ? AND bucket = ? LOCK IN SHARE MODE";
 const EXCLUSIVE: &str = "SELECT bucket FROM hier_lock_buckets WHERE level = ? AND bucket = ? FOR UPDATE";
@@ -148,25 +148,40 @@ impl Worker {
     }
 }
 
+/// What came of a way.
+#[derive(Clone, Copy)]
+pub(crate) struct Measured {
+    /// Times per second, the median of the turns.
+    pub(crate) rate: f64,
+    /// Processor time of server and client for each time: on a shared machine, the steadier figure.
+    pub(crate) micros: f64,
+}
+
 /// A database with buckets.
 pub(crate) struct Place {
     pub(crate) options: MySqlConnectOptions,
     locks: Locks,
+    server: u32,
 }
 
 impl Place {
-    pub(crate) async fn new(database: &Database) -> Self {
+    pub(crate) async fn new(server: &SqlServer, database: &Database) -> Self {
         let options: MySqlConnectOptions = database.url().parse().unwrap();
         let options = options.disable_statement_logging();
         create_tables(&mut options.connect().await.unwrap()).await.unwrap();
         Provision::new(options.clone(), BUCKETS).run(|_| ()).await.unwrap();
         let settings = Options { buckets: BUCKETS, max_connections: 64, ..Options::default() };
         let locks = Locks::mysql(options.clone(), &settings).await.unwrap();
-        Self { options, locks }
+        Self { options, locks, server: server.pid().unwrap() }
     }
 
-    /// The median rates of each way, in their order.
-    pub(crate) async fn compare(&self, tasks: usize, ways: &[(Way, Wish)]) -> Vec<f64> {
+    /// Of the server and of this process, in seconds.
+    fn processor_time(&self) -> f64 {
+        [self.server, std::process::id()].into_iter().map(processor_time).sum()
+    }
+
+    /// What came of each way, in their order.
+    pub(crate) async fn compare(&self, tasks: usize, ways: &[(Way, Wish)]) -> Vec<Measured> {
         let mut crews = Vec::new();
         for (way, wish) in ways {
             let mut crew = Vec::new();
@@ -175,16 +190,20 @@ impl Place {
             }
             // Connections are opened and statements prepared before anything is measured.
             let (crew, _) = turn(crew, TURN / 5).await;
-            crews.push((crew, Vec::new()));
+            crews.push((crew, Vec::new(), 0.0));
         }
         for _ in 0..TURNS {
-            for (crew, rates) in &mut crews {
+            for (crew, rates, processor) in &mut crews {
+                let before = self.processor_time();
                 let (back, rate) = turn(std::mem::take(crew), TURN).await;
+                *processor += (self.processor_time() - before) / rate / TURN.as_secs_f64();
                 *crew = back;
                 rates.push(rate);
             }
         }
-        crews.into_iter().map(|(_, rates)| median(rates)).collect()
+        let measured =
+            |(_, rates, processor)| Measured { rate: median(rates), micros: processor * 1e6 / TURNS as f64 };
+        crews.into_iter().map(measured).collect()
     }
 }
 
@@ -209,6 +228,13 @@ async fn turn(crew: Vec<Worker>, time: Duration) -> (Vec<Worker>, f64) {
         done += count;
     }
     (back, f64::from(done) / started.elapsed().as_secs_f64())
+}
+
+fn processor_time(process: u32) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    // In hundredths of a second, by the program and by the kernel for it.
+    (fields[11].parse::<f64>().unwrap() + fields[12].parse::<f64>().unwrap()) / 100.0
 }
 
 pub(crate) fn median(mut rates: Vec<f64>) -> f64 {

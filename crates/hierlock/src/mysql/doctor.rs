@@ -1,11 +1,12 @@
 //! Whether the database is fit for locking.
 
 use base::finding::Finding;
+use sqlx::Connection;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
-use sqlx::{ConnectOptions, Connection};
 
-use super::quiet;
 use super::schema::recorded;
+use super::{BRIEF, connect};
+use crate::error::bounded;
 use crate::{Error, Options, Space};
 
 const PROVISION: &str = "run `playhouse locks provision`";
@@ -14,7 +15,7 @@ const MORE: u32 = 2;
 
 /// Looks at the buckets and at the server's settings. Changes nothing.
 pub async fn examine(database: MySqlConnectOptions, options: &Options) -> Vec<Finding> {
-    match look(database, options).await {
+    match bounded(BRIEF, look(database, options)).await {
         Ok(findings) => findings,
         Err(Error::NoTables(_)) => {
             vec![Finding::failure("the tables are missing", "run `playhouse migrate`")]
@@ -25,7 +26,7 @@ pub async fn examine(database: MySqlConnectOptions, options: &Options) -> Vec<Fi
 }
 
 async fn look(database: MySqlConnectOptions, options: &Options) -> Result<Vec<Finding>, Error> {
-    let mut connection = quiet(database).connect().await?;
+    let mut connection = connect(database).await?;
     let (space, complete) = recorded(&mut connection).await?.ok_or(Error::NotProvisioned)?;
     let ours = Space::new(options.buckets);
     let agree = Finding::when(space == ours, format!("{space}, as this process is set"), || {

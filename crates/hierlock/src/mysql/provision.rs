@@ -10,19 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row as _};
+use sqlx::{AssertSqlSafe, Connection, Executor, Row as _};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::schema::{SPACE_ID, recorded};
-use super::{quiet, server};
+use super::{BRIEF, connect, server};
+use crate::error::bounded;
 use crate::space::HASH;
 use crate::{Error, Level, Retry, Space};
 
 /// Large enough for the servers to be at their best, small enough to wait for.
 const CHUNK: u32 = 100_000;
 const CONNECTIONS: usize = 2;
+/// How long a chunk may take: far longer than it does on a server that answers.
+const PER_CHUNK: Duration = Duration::from_secs(300);
 
 /// Makes the buckets that a database lacks.
 #[derive(Clone, Debug)]
@@ -84,8 +87,8 @@ impl Provision {
     ///
     /// Refuses to take buckets away, and to add some while anybody else is connected to the database.
     pub async fn run(&self, mut report: impl FnMut(Progress)) -> Result<Progress, Error> {
-        let mut connection = quiet(self.database.clone()).connect().await?;
-        record(&mut connection, self.buckets).await?;
+        let mut connection = connect(self.database.clone()).await?;
+        bounded(BRIEF, record(&mut connection, self.buckets)).await?;
         let total = u64::from(self.buckets) * Level::ALL.len() as u64;
         let began = Instant::now();
         let size = self.rows_per_second.map_or(CHUNK, |rate| (rate / 4).clamp(100, CHUNK));
@@ -99,19 +102,25 @@ impl Provision {
         let (tell, mut told) = mpsc::unbounded_channel();
         let mut workers = JoinSet::new();
         for _ in 0..CONNECTIONS {
-            workers.spawn(work(quiet(self.database.clone()), shared.clone(), tell.clone()));
+            workers.spawn(work(self.database.clone(), shared.clone(), tell.clone()));
         }
         drop(tell);
         let mut progress = Progress { total, ..Progress::default() };
         report(progress);
-        while let Some(Made { present, made }) = told.recv().await {
-            progress.present += present + made;
-            progress.made += made;
-            progress.elapsed = began.elapsed();
-            report(progress);
-        }
-        while let Some(worker) = workers.join_next().await {
-            worker.map_err(|stopped| Error::Statement(sqlx::Error::AnyDriverError(stopped.into())))??;
+        loop {
+            tokio::select! {
+                Some(Made { present, made }) = told.recv() => {
+                    progress.present += present + made;
+                    progress.made += made;
+                    progress.elapsed = began.elapsed();
+                    report(progress);
+                }
+                // One that fails ends the others.
+                Some(worker) = workers.join_next() => {
+                    worker.map_err(|stopped| Error::Statement(sqlx::Error::AnyDriverError(stopped.into())))??;
+                }
+                else => break,
+            }
         }
         sqlx::query("UPDATE hier_lock_space SET complete = TRUE WHERE id = ? AND buckets = ?")
             .bind(SPACE_ID)
@@ -124,25 +133,23 @@ impl Provision {
 
     /// Whether a run for this many buckets has come to its end.
     pub async fn is_complete(&self) -> Result<bool, Error> {
-        let mut connection = quiet(self.database.clone()).connect().await?;
-        let found = recorded(&mut connection).await;
+        let mut connection = connect(self.database.clone()).await?;
+        let found = bounded(BRIEF, recorded(&mut connection)).await?;
         connection.close().await?;
-        match found {
-            Ok(Some((space, complete))) => Ok(complete && space == Space::new(self.buckets)),
-            Ok(None) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+        Ok(found.is_some_and(|(space, complete)| complete && space == Space::new(self.buckets)))
     }
 
     /// Counts what is there. None if nothing was ever recorded.
     pub async fn status(database: MySqlConnectOptions) -> Result<Option<Status>, Error> {
-        let mut connection = quiet(database).connect().await?;
-        let Some((space, complete)) = recorded(&mut connection).await? else { return Ok(None) };
+        let mut connection = connect(database).await?;
+        let Some((space, complete)) = bounded(BRIEF, recorded(&mut connection)).await? else {
+            return Ok(None);
+        };
         let mut levels =
             Level::ALL.map(|level| LevelStatus { level, present: 0, missing: 0, first_missing: None });
         for chunk in chunks(space.buckets, CHUNK) {
             let status = &mut levels[chunk.level as usize];
-            let (present, wanted) = (count(&mut connection, &chunk).await?, chunk.len());
+            let (present, wanted) = (bounded(PER_CHUNK, count(&mut connection, &chunk)).await?, chunk.len());
             status.present += present;
             status.missing += wanted.saturating_sub(present);
             if present < wanted && status.first_missing.is_none() {
@@ -211,7 +218,7 @@ async fn work(
     shared: Arc<Shared>,
     tell: mpsc::UnboundedSender<Made>,
 ) -> Result<(), Error> {
-    let mut connection = database.connect().await?;
+    let mut connection = connect(database).await?;
     let maker = Maker::new(&mut connection).await?;
     while let Some(chunk) = shared.next() {
         shared.pace().await;
@@ -229,7 +236,7 @@ async fn work(
 async fn complete(connection: &mut MySqlConnection, maker: Maker, chunk: &Chunk) -> Result<Made, Error> {
     let mut failures = 0;
     loop {
-        let error = match attempt(connection, maker, chunk).await {
+        let error = match bounded(PER_CHUNK, attempt(connection, maker, chunk)).await {
             Ok(made) => return Ok(made),
             Err(error) => error,
         };

@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
-use sqlx::{ConnectOptions, Connection, Row as _};
+use sqlx::{Connection, Row as _};
 
-use super::quiet;
+use super::{BRIEF, connect};
+use crate::error::bounded;
 use crate::{Error, Level, Row};
 
 /// A session that waits for a lock of ours, as the server's own tables have it.
@@ -44,8 +45,8 @@ const MARIADB_RENEWS: Duration = Duration::from_millis(110);
 ///
 /// The user needs the privilege PROCESS.
 pub async fn waits(database: MySqlConnectOptions) -> Result<Vec<Wait>, Error> {
-    let mut connection = quiet(database).connect().await?;
-    let waits = waits_on(&mut connection).await?;
+    let mut connection = connect(database).await?;
+    let waits = bounded(BRIEF, waits_on(&mut connection)).await?;
     connection.close().await?;
     Ok(waits)
 }

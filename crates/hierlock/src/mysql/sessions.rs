@@ -11,8 +11,9 @@ use sqlx::mysql::MySqlConnectOptions;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 
-use super::Inner;
 use super::session::{Session, Setup};
+use super::{BRIEF, Inner};
+use crate::error::bounded;
 use crate::{Error, Options, Space};
 
 /// A session that nobody needed for this long is closed.
@@ -73,7 +74,8 @@ impl Sessions {
     }
 
     pub(super) async fn connect(&self) -> Result<Arc<Session>, Error> {
-        let session = Arc::new(Session::connect(&self.database, &self.setup, &self.space).await?);
+        let session = bounded(BRIEF, Session::connect(&self.database, &self.setup, &self.space)).await?;
+        let session = Arc::new(session);
         let mut all = lock(&self.all);
         all.retain(|session| session.strong_count() > 0);
         all.push(Arc::downgrade(&session));

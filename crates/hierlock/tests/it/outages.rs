@@ -86,3 +86,31 @@ async fn a_server_that_is_killed_and_comes_back_is_got_over() {
     locks.acquire(user("u")).await.unwrap().release().await.unwrap();
     assert_nothing_is_left(&locks).await;
 }
+
+#[tokio::test]
+async fn a_network_that_is_silent_from_the_beginning_is_given_up() {
+    let (_server, _place, proxy, through) = need!(broken_network().await);
+    proxy.half_open().await;
+    let settings = options();
+    let opening = Locks::mysql(through.clone(), &settings);
+    let provisioning = Provision::new(through.clone(), BUCKETS);
+    let both = async { tokio::join!(opening, provisioning.is_complete(), hierlock::waits(through)) };
+    let (opened, complete, waits) = tokio::time::timeout(PATIENCE, both).await.unwrap();
+    for error in [opened.unwrap_err(), complete.unwrap_err(), waits.unwrap_err()] {
+        assert!(matches!(error, Error::Unreachable(_)), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn provisioning_ends_when_the_server_does() {
+    let mut server = need!(SqlServer::private().await);
+    let place = Place::MySql(server.database().await);
+    create_tables(&mut place.connect().await).await.unwrap();
+    let slow = Provision::new(place.options(), 1_000_000).throttled(10_000);
+    let (begun, mut began) = tokio::sync::mpsc::unbounded_channel();
+    let running = tokio::spawn(async move { slow.run(|progress| begun.send(progress.made).unwrap()).await });
+    while began.recv().await.unwrap() == 0 {}
+    server.kill().await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, running).await.unwrap().unwrap().unwrap_err();
+    assert!(matches!(ended, Error::Unreachable(_)), "{ended:?}");
+}
