@@ -134,3 +134,35 @@ async fn sessions_are_used_again_and_closed_at_the_end() {
         assert!(matches!(closed, hierlock::Error::Unreachable(_)), "{closed:?}");
     }
 }
+
+/// One question to take it and one to release it, whatever is locked; nothing is prepared twice.
+#[tokio::test]
+async fn a_lock_costs_two_round_trips() {
+    let server = need!(SqlServer::private().await);
+    let place = Place::on(&server).await;
+    let locks = place.locks().await;
+    let mut connection = place.connect().await;
+    let mut counted = async |name: &'static str| -> u64 {
+        let found: (String, String) = sqlx::query_as("SHOW GLOBAL STATUS WHERE Variable_name = ?")
+            .bind(name)
+            .fetch_one(&mut connection)
+            .await
+            .unwrap();
+        found.1.parse().unwrap()
+    };
+    let items: Vec<String> = (0..20).map(|number| number.to_string()).collect();
+    let mut work = async || {
+        locks.acquire(user("u")).await.unwrap().release().await.unwrap();
+        locks.acquire(resource("u", "a", "r")).await.unwrap().release().await.unwrap();
+        locks.acquire_resources("u", "a", &items).await.unwrap().release().await.unwrap();
+    };
+    work().await;
+    let prepared = counted("Com_stmt_prepare").await;
+    let before = counted("Questions").await;
+    for _ in 0..10 {
+        work().await;
+    }
+    let after = counted("Questions").await;
+    assert_eq!(after - before, 10 * 3 * 2 + 1, "and the one that counts");
+    assert_eq!(counted("Com_stmt_prepare").await, prepared);
+}
