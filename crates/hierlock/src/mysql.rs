@@ -177,7 +177,11 @@ impl Held {
 
     pub(crate) async fn check(&self) -> Result<(), Error> {
         match &self.session {
-            Some((session, _)) => session.ping().await,
+            // In a task, since the caller may leave at any moment.
+            Some((session, _)) => {
+                let session = session.clone();
+                tokio::spawn(async move { session.ping().await }).await.unwrap_or(Err(Error::Lost))
+            }
             None => Err(Error::Lost),
         }
     }

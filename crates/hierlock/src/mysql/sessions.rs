@@ -118,21 +118,20 @@ pub(super) async fn keep(inner: Weak<Inner>, heartbeat: Duration) {
     loop {
         beat.tick().await;
         let Some(inner) = inner.upgrade() else { return };
+        // At once, for one that does not answer must not hold up the others.
+        let mut tasks = JoinSet::new();
         for session in inner.sessions.remove_old() {
-            close(session).await;
+            tasks.spawn(close(session));
         }
         let silent: Vec<_> = lock(&inner.sessions.all)
             .iter()
             .filter_map(Weak::upgrade)
-            .filter(|session| session.silence() >= heartbeat / 2)
+            .filter(|session| !session.is_lost() && session.silence() >= heartbeat / 2)
             .collect();
         drop(inner);
-        // At once, for one that does not answer must not hold up the others.
-        let mut pings = JoinSet::new();
         for session in silent {
-            pings.spawn(async move {
-                // One at work speaks to the server by itself.
-                if session.connection.try_lock().is_ok() && session.ping().await.is_err() {
+            tasks.spawn(async move {
+                if session.ping_unless_busy().await.is_err() {
                     tracing::warn!(
                         session = session.id,
                         "a session for locks was lost, and the locks it held"
@@ -140,7 +139,7 @@ pub(super) async fn keep(inner: Weak<Inner>, heartbeat: Duration) {
                 }
             });
         }
-        pings.join_all().await;
+        tasks.join_all().await;
     }
 }
 

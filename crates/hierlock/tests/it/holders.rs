@@ -113,3 +113,26 @@ async fn sessions_that_are_gone_are_replaced_without_a_word() {
         lock.release().await.unwrap();
     }
 }
+
+/// The server loses patience with those who say nothing, not with those who wait.
+#[tokio::test]
+async fn a_wait_may_last_longer_than_the_server_waits_for_a_word() {
+    for place in need!(servers().await) {
+        let (ours, theirs) = (
+            place.locks().await,
+            place.locks_with(Options { heartbeat: Duration::from_millis(300), ..options() }).await,
+        );
+        let held = ours.acquire(user("u")).await.unwrap();
+        let release = async {
+            tokio::time::sleep(Duration::from_millis(1_300)).await;
+            held.release().await.unwrap();
+        };
+        let (asked, ()) = tokio::join!(theirs.acquire(user("u")), release);
+        let lock = asked.unwrap();
+        assert!(lock.is_valid());
+        lock.check().await.unwrap();
+        assert!(!is_free(&ours, user("u")).await);
+        lock.release().await.unwrap();
+        assert_nothing_is_left(&theirs).await;
+    }
+}
