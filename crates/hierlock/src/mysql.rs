@@ -132,6 +132,7 @@ impl MySql {
             return Err(Error::NoTransaction);
         }
         let locked = timeout_at(deadline, async {
+            self.0.sessions.be_there().await?;
             let id = session::id(transaction).await?;
             let wanted = Wanted::new(&self.0.killer, id, None);
             let locked = lock_rows(transaction, plan, patience).await;

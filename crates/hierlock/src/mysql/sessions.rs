@@ -80,6 +80,18 @@ impl Sessions {
         Ok(session)
     }
 
+    /// Makes sure that one of our sessions is there, for those who lock without one. While it is, nobody adds buckets, so they
+    /// are as many as it has seen.
+    pub(super) async fn be_there(&self) -> Result<(), Error> {
+        let is_there = lock(&self.all).iter().filter_map(Weak::upgrade).any(|session| session.is_valid());
+        if !is_there {
+            let place = self.place().await?;
+            let (session, _) = self.take().await?;
+            self.give_back(session, place);
+        }
+        Ok(())
+    }
+
     /// Puts away a session without locks. Its place is free after that and not before, so that there are never more
     /// sessions than places.
     pub(super) fn give_back(&self, session: Arc<Session>, place: impl Into<Option<Place>>) {

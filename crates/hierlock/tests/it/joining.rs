@@ -72,3 +72,32 @@ async fn a_wait_that_is_given_up_ends_the_transaction_on_the_server() {
         assert_nothing_is_left(&locks).await;
     }
 }
+
+/// A transaction knows nothing of buckets. That nobody adds some is known from a session of our own: those who are not
+/// connected are not asked, and look again.
+#[tokio::test]
+async fn whoever_was_away_while_buckets_were_added_cannot_join() {
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        let join = async || {
+            let mut connection = place.connect().await;
+            let mut tx = connection.begin().await.unwrap();
+            locks.lock_in(&mut tx, [user("u")]).await
+        };
+        join().await.unwrap();
+        for session in place.sessions().await {
+            let kill = sqlx::AssertSqlSafe(format!("KILL {session}"));
+            // Some end by themselves.
+            let _ = place.connect().await.execute(kill).await;
+        }
+        eventually("nobody is there", PATIENCE, async || {
+            Provision::new(place.options(), BUCKETS + 1).run(|_| ()).await
+        })
+        .await;
+        eventually("it is seen", PATIENCE, async || match join().await {
+            Err(Error::OtherSpace { .. }) => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .await;
+    }
+}
