@@ -15,7 +15,7 @@ use std::time::Duration;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{ConnectOptions, Database};
 use sqlx_core::transaction::TransactionManager;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use self::killer::{Killer, Wanted};
 use self::sessions::{Place, Sessions};
@@ -47,8 +47,8 @@ impl MySql {
         let database = quiet(database);
         let sessions = Sessions::new(database.clone(), options);
         // The first session checks what every session checks: that the database has our buckets.
-        let (place, session) = (sessions.place().await?, sessions.connect().await?);
-        sessions.give_back(session, place);
+        let session = bounded(options.wait_timeout, sessions.connect()).await?;
+        sessions.give_back(session, None);
         let killer = Killer::start(Spare::new(database.clone(), options.heartbeat), options.heartbeat);
         let spare = Spare::new(database, options.heartbeat);
         let inner = Arc::new(Inner { sessions, killer, spare });
@@ -228,6 +228,18 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         self.roll_back_later();
+    }
+}
+
+/// Does not wait for ever for a server that says nothing.
+async fn bounded<T, E>(limit: Duration, work: impl Future<Output = Result<T, E>>) -> Result<T, Error>
+where
+    Error: From<E>,
+{
+    let silent = || std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
+    match timeout(limit, work).await {
+        Ok(done) => Ok(done?),
+        Err(_) => Err(Error::Unreachable(silent().into())),
     }
 }
 

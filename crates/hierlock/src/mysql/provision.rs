@@ -78,7 +78,7 @@ impl Provision {
     /// Makes at most so many rows per second, to be gentle with a server that is in use.
     #[must_use]
     pub const fn throttled(mut self, rows_per_second: u32) -> Self {
-        self.rows_per_second = Some(rows_per_second);
+        self.rows_per_second = Some(if rows_per_second == 0 { 1 } else { rows_per_second });
         self
     }
 

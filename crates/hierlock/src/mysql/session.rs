@@ -39,7 +39,8 @@ pub(super) struct Setup {
 impl Setup {
     /// The server ends a session that has been silent for this long, and its locks with it.
     fn server_patience(&self) -> Duration {
-        Duration::from_secs((self.heartbeat * 3).as_secs().max(1))
+        // In whole seconds, for so the servers count.
+        Duration::from_secs((self.heartbeat * 3).as_secs_f64().ceil() as u64)
     }
 }
 

@@ -87,19 +87,22 @@ impl Sessions {
         if !is_there {
             let place = self.place().await?;
             let (session, _) = self.take().await?;
-            self.give_back(session, place);
+            self.give_back(session, Some(place));
         }
         Ok(())
     }
 
     /// Puts away a session without locks. Its place is free after that and not before, so that there are never more
     /// sessions than places.
-    pub(super) fn give_back(&self, session: Arc<Session>, place: impl Into<Option<Place>>) {
+    pub(super) fn give_back(&self, session: Arc<Session>, place: Option<Place>) {
         session.put_away();
+        // Whoever closes does so before looking at those that rest.
+        let mut resting = lock(&self.resting);
         if !self.places.is_closed() {
-            lock(&self.resting).push(session);
+            resting.push(session);
         }
-        drop(place.into());
+        drop(resting);
+        drop(place);
     }
 
     pub(super) async fn close(&self) {

@@ -6,8 +6,8 @@ use std::time::Duration;
 use sqlx::ConnectOptions;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use tokio::sync::Mutex;
-use tokio::time::timeout;
 
+use super::bounded;
 use crate::Error;
 
 /// What is done on the connection.
@@ -36,7 +36,7 @@ impl Spare {
         {
             return Ok(done);
         }
-        let fresh = self.bounded(self.database.connect()).await?;
+        let fresh = bounded(self.limit, self.database.connect()).await?;
         self.attempt(&mut slot, fresh, &work).await
     }
 
@@ -47,18 +47,8 @@ impl Spare {
         mut connection: MySqlConnection,
         work: &impl Fn(&mut MySqlConnection) -> Work<'_, T>,
     ) -> Result<T, Error> {
-        let done = self.bounded(work(&mut connection)).await?;
+        let done = bounded(self.limit, work(&mut connection)).await?;
         *slot = Some(connection);
         Ok(done)
-    }
-
-    async fn bounded<T>(&self, work: impl Future<Output = Result<T, sqlx::Error>>) -> Result<T, Error> {
-        let silent = || {
-            std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer within {:?}", self.limit))
-        };
-        match timeout(self.limit, work).await {
-            Ok(done) => Ok(done?),
-            Err(_) => Err(Error::Unreachable(silent().into())),
-        }
     }
 }

@@ -71,6 +71,30 @@ async fn when_every_connection_is_taken_that_is_said() {
     }
 }
 
+/// Whatever the options say, nothing panics and nothing waits for ever.
+#[tokio::test]
+async fn odd_options_are_taken_as_well_as_can_be() {
+    for place in need!(servers().await) {
+        let open = async |options: Options| {
+            tokio::time::timeout(PATIENCE, Locks::mysql(place.options(), &options)).await.unwrap().unwrap()
+        };
+        let none = open(Options { max_connections: 0, ..options() }).await;
+        let refused = none.within(Duration::from_millis(50)).acquire(user("u")).await.unwrap_err();
+        assert!(matches!(refused, Error::NoPlace { places: 0, .. }), "{refused:?}");
+        let longest = Options { wait_timeout: Duration::MAX, heartbeat: Duration::MAX, ..options() };
+        let shortest = Options { heartbeat: Duration::ZERO, ..options() };
+        for odd in [longest, shortest] {
+            let locks = open(odd).await;
+            let lock = locks.acquire(user("u")).await.unwrap();
+            lock.check().await.unwrap();
+            assert!(lock.is_valid());
+            lock.release().await.unwrap();
+        }
+    }
+    let locks = Locks::in_process(&Options { wait_timeout: Duration::MAX, ..options() });
+    locks.acquire(user("u")).await.unwrap().release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_missing_bucket_is_named_with_what_makes_it_and_nothing_stays_locked() {
     for place in need!(servers().await) {

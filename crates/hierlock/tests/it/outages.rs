@@ -72,6 +72,16 @@ async fn a_network_that_falls_silent_loses_the_lock_in_time_on_both_sides() {
 }
 
 #[tokio::test]
+async fn opening_does_not_wait_for_ever_for_a_server_that_says_nothing() {
+    let (_server, _place, proxy, through) = need!(broken_network().await);
+    proxy.half_open().await;
+    let hasty = Options { wait_timeout: Duration::from_millis(300), ..options() };
+    let opening = tokio::time::timeout(Duration::from_secs(5), Locks::mysql(through, &hasty));
+    let away = opening.await.unwrap().unwrap_err();
+    assert!(matches!(away, Error::Unreachable(_)), "{away:?}");
+}
+
+#[tokio::test]
 async fn a_server_that_is_killed_and_comes_back_is_got_over() {
     let mut server = need!(SqlServer::builder(Flavour::Mariadb).start().await);
     let place = Place::on(&server).await;

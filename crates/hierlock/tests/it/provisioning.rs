@@ -158,6 +158,8 @@ async fn a_run_can_be_gentle() {
     // 3,000 rows at 4,000 a second; the last chunks are not waited for.
     assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
     assert!(*told.lock().unwrap() > 3, "in smaller chunks");
+    // However gentle, it goes on.
+    Provision::new(place.options(), 1_000).throttled(0).run(|_| ()).await.unwrap();
 }
 
 #[tokio::test]
