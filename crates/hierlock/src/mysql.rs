@@ -49,7 +49,9 @@ impl MySql {
         // The first session checks what every session checks: that the database has our buckets.
         let session = bounded(options.wait_timeout, sessions.connect()).await?;
         sessions.give_back(session, None);
-        let killer = Killer::start(Spare::new(database.clone(), options.heartbeat), options.heartbeat);
+        // By then the server ends the wait by itself, and what says nothing after that.
+        let patience = options.wait_timeout + options.heartbeat * 3;
+        let killer = Killer::start(Spare::new(database.clone(), options.heartbeat), patience);
         let spare = Spare::new(database, options.heartbeat);
         let inner = Arc::new(Inner { sessions, killer, spare });
         tokio::spawn(sessions::keep(Arc::downgrade(&inner), options.heartbeat));
@@ -89,14 +91,14 @@ impl MySql {
                 Ok(taken) => taken?,
                 Err(_) => return Err(Error::Timeout(patience)),
             };
-            let wanted = Wanted::new(&self.0.killer, session.id, place.take());
+            let wanted = Wanted::new(&self.0.killer, session.id, session.began, place.take());
             let asked = Instant::now();
             let locked = timeout_at(deadline, async {
                 let mut connection = session.connection.lock().await;
                 lock_rows(&mut connection, plan, patience).await
             });
             let Ok(locked) = locked.await else { return Err(Error::Timeout(patience)) };
-            place = wanted.no_longer();
+            place = wanted.ended(&locked);
             match locked {
                 Ok(()) => {
                     session.answered(asked);
@@ -134,9 +136,9 @@ impl MySql {
         let locked = timeout_at(deadline, async {
             self.0.sessions.be_there().await?;
             let id = session::id(transaction).await?;
-            let wanted = Wanted::new(&self.0.killer, id, None);
+            let wanted = Wanted::new(&self.0.killer, id, Instant::now(), None);
             let locked = lock_rows(transaction, plan, patience).await;
-            wanted.no_longer();
+            wanted.ended(&locked);
             locked
         });
         locked.await.unwrap_or(Err(Error::Timeout(patience)))

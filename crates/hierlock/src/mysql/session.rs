@@ -16,7 +16,7 @@ pub(super) struct Session {
     /// The server's number for it.
     pub(super) id: u64,
     pub(super) connection: Mutex<MySqlConnection>,
-    began: Instant,
+    pub(super) began: Instant,
     /// Milliseconds from `began` to the last question that the server has answered: it has been patient since then at most.
     contact: AtomicU64,
     /// Milliseconds from `began` to when it was last put away.

@@ -71,6 +71,60 @@ async fn a_network_that_falls_silent_loses_the_lock_in_time_on_both_sides() {
     assert_nothing_is_left(&locks).await;
 }
 
+/// A server that makes a session wait does not see that its connection has gone, so this must not be left to it.
+#[tokio::test]
+async fn a_network_that_is_cut_leaves_no_waiter_behind() {
+    let (_server, place, proxy, through) = need!(broken_network().await);
+    let patient = Options { wait_timeout: PATIENCE * 10, ..options() };
+    let (locks, ours) = (place.locks().await, Locks::mysql(through, &patient).await.unwrap());
+    let held = locks.acquire(account("u", "a")).await.unwrap();
+    let waiting = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.acquire(account("u", "a")).await.map(drop) }
+    });
+    let waiters = async |count: usize| locks.waits().await.unwrap().unwrap().len() == count;
+    eventually("it waits", PATIENCE, || waiters(1)).await;
+    proxy.cut().await;
+    let lost = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(lost, Error::Unreachable(_)), "{lost:?}");
+    proxy.pass().await;
+    eventually("nobody waits", PATIENCE, || waiters(0)).await;
+    held.release().await.unwrap();
+    assert_nothing_is_left(&ours).await;
+}
+
+/// A server that is started again counts its sessions from the beginning: the numbers of old ones are those of others.
+#[tokio::test]
+async fn nobody_is_killed_for_having_the_number_of_a_session_that_was() {
+    let mut server = need!(SqlServer::private().await);
+    let place = Place::on(&server).await;
+    let proxy = Proxy::to(server.addr()).await;
+    let Place::MySql(database) = &place else { panic!("a server") };
+    let locks = Locks::mysql(proxy.url(database.url()).parse().unwrap(), &options()).await.unwrap();
+    let held = locks.acquire(user("u")).await.unwrap();
+    let session = held.session_id().unwrap();
+    // The server tells its age in seconds.
+    tokio::time::sleep(Duration::from_millis(2_100)).await;
+    held.release().await.unwrap();
+    proxy.half_open().await;
+    assert!(!is_free(&locks, user("u")).await, "it gives up, and is to be killed");
+    server.kill().await.unwrap();
+    server.start_again().await.unwrap();
+    let mut others = Vec::new();
+    let mut other = loop {
+        let mut other = place.connect().await;
+        let number: u64 = sqlx::query_scalar("SELECT CONNECTION_ID()").fetch_one(&mut other).await.unwrap();
+        assert!(number <= session, "the numbers begin again");
+        if number == session {
+            break other;
+        }
+        others.push(other);
+    };
+    proxy.pass().await;
+    assert_nothing_is_left(&locks).await;
+    sqlx::Connection::ping(&mut other).await.unwrap();
+}
+
 #[tokio::test]
 async fn opening_does_not_wait_for_ever_for_a_server_that_says_nothing() {
     let (_server, _place, proxy, through) = need!(broken_network().await);
