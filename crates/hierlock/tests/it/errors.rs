@@ -105,6 +105,9 @@ async fn a_missing_bucket_is_named_with_what_makes_it_and_nothing_stays_locked()
         place.connect().await.execute(sqlx::AssertSqlSafe(delete)).await.unwrap();
         let missing = locks.acquire(target).await.unwrap_err();
         let Error::MissingBucket(row) = missing else { panic!("{missing:?}") };
+        // What was locked before it came to that, is not any more; not for others either.
+        let theirs = place.locks().await.within(Duration::from_secs(3));
+        theirs.acquire(user("u")).await.unwrap().release().await.unwrap();
         assert_eq!(row, Row { level: Level::Resource, bucket });
         let text = missing.to_string();
         assert!(text.contains(&format!("bucket {bucket} of level 2 (resource)")), "{text}");
