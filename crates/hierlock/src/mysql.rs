@@ -95,6 +95,10 @@ impl MySql {
             let asked = Instant::now();
             let locked = timeout_at(deadline, async {
                 let mut connection = session.connection.lock().await;
+                // A ping had it until now, and may have found it gone.
+                if session.is_lost() {
+                    return Err(Error::Lost);
+                }
                 lock_rows(&mut connection, plan, patience).await
             });
             let Ok(locked) = locked.await else { return Err(Error::Timeout(patience)) };
@@ -110,7 +114,7 @@ impl MySql {
                     return Ok(held);
                 }
                 // It was closed while nobody looked at it. Nothing was locked, so another session may try.
-                Err(Error::Unreachable(_)) if used_before => {}
+                Err(Error::Unreachable(_) | Error::Lost) if used_before => {}
                 Err(error @ Error::Unreachable(_)) => return Err(error),
                 Err(error) => {
                     // Earlier rows may be locked.

@@ -84,7 +84,8 @@ impl Provision {
 
     /// Records the number of buckets, makes what is missing, and says how far it is whenever it is further.
     ///
-    /// Refuses to take buckets away, and to add some while anybody else is connected to the database.
+    /// Refuses to take buckets away, and to add some while anybody else is connected to the database. To see who is, the user
+    /// needs the privilege PROCESS: without it the server shows those of the same user only.
     pub async fn run(&self, mut report: impl FnMut(Progress)) -> Result<Progress, Error> {
         let mut connection = quiet(self.database.clone()).connect().await?;
         record(&mut connection, self.buckets).await?;
@@ -220,7 +221,7 @@ async fn work(
         shared.pace().await;
         let made = complete(&mut connection, maker, chunk).await?;
         shared.made.fetch_add(made.made, Ordering::Relaxed);
-        // Nobody listens once another worker has failed.
+        // Nobody listens to a run that was given up.
         if tell.send(made).is_err() {
             break;
         }

@@ -149,7 +149,7 @@ pub(super) async fn keep(inner: Weak<Inner>, heartbeat: Duration) {
                 if session.ping_unless_busy().await.is_err() {
                     tracing::warn!(
                         session = session.id,
-                        "a session for locks was lost, and the locks it held"
+                        "a session for locks was lost, with any locks it held"
                     );
                 }
             });
