@@ -48,6 +48,20 @@ async fn a_holder_that_stood_still_for_too_long_knows_that_it_has_lost() {
     next.release().await.unwrap();
 }
 
+/// Before anybody could ask or tell: the time alone says it.
+#[tokio::test]
+async fn a_holder_that_stood_still_for_too_long_is_not_valid_from_the_first_moment() {
+    for place in need!(servers().await) {
+        let locks = place.locks_with(Options { heartbeat: Duration::from_millis(333), ..options() }).await;
+        let lock = locks.acquire(user("u")).await.unwrap();
+        // The whole runtime stands still. The server waits for a second.
+        std::thread::sleep(Duration::from_millis(1_100));
+        assert!(!lock.is_valid());
+        drop(lock);
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
 #[tokio::test]
 async fn a_holder_whose_session_was_ended_learns_it_before_its_next_write() {
     for place in need!(servers().await) {

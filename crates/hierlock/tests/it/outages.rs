@@ -93,6 +93,26 @@ async fn a_network_that_is_cut_leaves_no_waiter_behind() {
     assert_nothing_is_left(&ours).await;
 }
 
+/// What cannot be killed either, the server gives up by itself.
+#[tokio::test]
+async fn a_waiter_that_nobody_can_reach_is_given_up_by_the_server() {
+    let (_server, place, proxy, through) = need!(broken_network().await);
+    let hasty = Options { wait_timeout: Duration::from_secs(1), ..options() };
+    let (locks, ours) = (place.locks().await, Locks::mysql(through, &hasty).await.unwrap());
+    let held = locks.acquire(user("u")).await.unwrap();
+    let waiting = tokio::spawn({
+        let ours = ours.clone();
+        async move { ours.acquire(user("u")).await.map(drop) }
+    });
+    let waiters = async |count: usize| locks.waits().await.unwrap().unwrap().len() == count;
+    eventually("it waits", PATIENCE, || waiters(1)).await;
+    proxy.half_open().await;
+    let late = waiting.await.unwrap().unwrap_err();
+    assert!(matches!(late, Error::Timeout(_)), "{late:?}");
+    eventually("nobody waits", PATIENCE, || waiters(0)).await;
+    held.release().await.unwrap();
+}
+
 /// A server that is started again counts its sessions from the beginning: the numbers of old ones are those of others.
 #[tokio::test]
 async fn nobody_is_killed_for_having_the_number_of_a_session_that_was() {

@@ -115,15 +115,34 @@ async fn of_a_hundred_who_want_the_same_one_has_it_at_a_time() {
     }
 }
 
+/// Under REPEATABLE READ a row that is missing would lock the gap around it, and keep it from being made.
+#[tokio::test]
+async fn locks_are_held_under_read_committed() {
+    const ISOLATION: &str =
+        "SELECT trx_isolation_level FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = ?";
+    for place in need!(servers().await) {
+        let lock = place.locks().await.acquire(user("u")).await.unwrap();
+        let asking = sqlx::query_scalar(ISOLATION).bind(lock.session_id());
+        let isolation: String = asking.fetch_one(&mut place.connect().await).await.unwrap();
+        assert_eq!(isolation, "READ COMMITTED");
+        lock.release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn sessions_are_used_again_and_closed_at_the_end() {
     for place in need!(servers().await) {
         let locks = place.locks().await;
         let mut sessions = Vec::new();
-        for _ in 0..5 {
+        for round in 0..6 {
             let lock = locks.acquire(user("u")).await.unwrap();
             sessions.extend(lock.session_id());
-            lock.release().await.unwrap();
+            if round % 2 == 0 {
+                lock.release().await.unwrap()
+            } else {
+                drop(lock)
+            }
+            assert_nothing_is_left(&locks).await;
         }
         sessions.dedup();
         assert_eq!(sessions.len(), 1, "one connection does it all");
