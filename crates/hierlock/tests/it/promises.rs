@@ -153,3 +153,26 @@ async fn sessions_are_used_again_and_closed_at_the_end() {
         assert!(matches!(closed, hierlock::Error::Unreachable(_)), "{closed:?}");
     }
 }
+
+#[tokio::test]
+async fn sessions_that_nobody_needs_are_closed_after_a_while() {
+    for place in need!(servers().await) {
+        let hour = Duration::from_secs(3_600);
+        let locks = place.locks_with(Options { heartbeat: hour, ..options() }).await;
+        let held = [locks.acquire(user("1")).await.unwrap(), locks.acquire(user("2")).await.unwrap()];
+        let sessions = held.each_ref().map(|lock| lock.session_id().unwrap());
+        let [needed, not_needed] = held;
+        not_needed.release().await.unwrap();
+        // Looked at twice per heartbeat. The server has not heard of the time that is made to pass.
+        tokio::time::pause();
+        tokio::time::advance(hour / 2).await;
+        tokio::time::resume();
+        let left = async || {
+            let there = place.sessions().await;
+            sessions.map(|session| there.contains(&session))
+        };
+        eventually("only the one at work is left", PATIENCE, async || left().await == [true, false]).await;
+        assert!(needed.is_valid());
+        needed.release().await.unwrap();
+    }
+}
