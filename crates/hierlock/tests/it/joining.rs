@@ -116,3 +116,30 @@ async fn a_transaction_that_was_idle_for_too_long_is_out_of_reach() {
         assert!(matches!(gone, Error::Unreachable(_)), "{gone:?}");
     }
 }
+
+/// Under REPEATABLE READ, too, where a transaction sees what was there when it first looked: locking is not looking.
+#[tokio::test]
+async fn what_is_read_behind_the_lock_is_what_the_holder_before_has_written() {
+    let _alone = LOOKING.lock().await;
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        let mut ours = place.connect().await;
+        ours.execute("CREATE TABLE item (id INT PRIMARY KEY)").await.unwrap();
+        ours.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+        let mut theirs = place.connect().await;
+        let mut before = theirs.begin().await.unwrap();
+        locks.lock_in(&mut before, [account("u", "a")]).await.unwrap();
+        let mut tx = ours.begin().await.unwrap();
+        let write = async {
+            let waits = async || locks.waits().await.unwrap().unwrap().len() == 1;
+            eventually("the other waits", PATIENCE, waits).await;
+            before.execute("INSERT INTO item (id) VALUES (1)").await.unwrap();
+            before.commit().await.unwrap();
+        };
+        let (joined, ()) = tokio::join!(locks.lock_in(&mut tx, [resource("u", "a", "r")]), write);
+        joined.unwrap();
+        let items: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM item").fetch_one(&mut *tx).await.unwrap();
+        assert_eq!(items, 1);
+        tx.rollback().await.unwrap();
+    }
+}
