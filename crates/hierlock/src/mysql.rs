@@ -47,7 +47,7 @@ impl MySql {
         let database = quiet(database);
         let sessions = Sessions::new(database.clone(), options);
         // The first session checks what every session checks: that the database has our buckets.
-        let session = bounded(options.wait_timeout, sessions.connect()).await?;
+        let session = bounded(options.wait_timeout.max(options.heartbeat), sessions.connect()).await?;
         sessions.give_back(session, None);
         // By then the server ends the wait by itself, and what says nothing after that.
         let patience = options.wait_timeout + options.heartbeat * 3;

@@ -143,3 +143,26 @@ async fn what_is_read_behind_the_lock_is_what_the_holder_before_has_written() {
         tx.rollback().await.unwrap();
     }
 }
+
+/// The session of another user cannot be killed, and that is no reason to let others wait for their turn.
+#[tokio::test]
+async fn what_cannot_be_killed_holds_up_nobody() {
+    let server = need!(SqlServer::shared().await);
+    let place = Place::on(server).await;
+    let mut connection = place.connect().await;
+    let name: String = sqlx::query_scalar("SELECT DATABASE()").fetch_one(&mut connection).await.unwrap();
+    for text in ["CREATE USER 'NAME'@'%' IDENTIFIED BY 'x'", "GRANT ALL ON NAME.* TO 'NAME'@'%'"] {
+        connection.execute(sqlx::AssertSqlSafe(text.replace("NAME", &name))).await.unwrap();
+    }
+    let limited = place.options().username(&name).password("x");
+    let locks = Locks::mysql(limited, &options()).await.unwrap();
+    let held = locks.acquire(user("u")).await.unwrap();
+    let mut tx = connection.begin().await.unwrap();
+    let hasty = locks.within(Duration::from_millis(100));
+    assert!(matches!(hasty.lock_in(&mut tx, [user("u")]).await, Err(Error::Timeout(_))));
+    assert!(!is_free(&locks, user("u")).await, "it gives up, and is killed after the other");
+    held.release().await.unwrap();
+    eventually("all places are free", Duration::from_secs(5), || async { locks.is_idle() }).await;
+    tx.rollback().await.unwrap();
+    connection.execute(sqlx::AssertSqlSafe(format!("DROP USER '{name}'@'%'"))).await.unwrap();
+}

@@ -50,6 +50,7 @@ async fn a_network_that_falls_silent_loses_the_lock_in_time_on_both_sides() {
     let quick = Options { heartbeat: Duration::from_millis(700), ..options() };
     let locks = Locks::mysql(through, &quick).await.unwrap();
     let lock = locks.acquire(user("u")).await.unwrap();
+    lock.fencing_token().await.unwrap();
     proxy.half_open().await;
     let began = Instant::now();
     tokio::time::timeout(Duration::from_secs(10), lock.lost()).await.unwrap();
@@ -57,6 +58,8 @@ async fn a_network_that_falls_silent_loses_the_lock_in_time_on_both_sides() {
     // The server waits for three heartbeats, of which it has seen some pass already.
     let next = place.locks().await.acquire(user("u")).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
+    let token = tokio::time::timeout(Duration::from_secs(5), lock.fencing_token());
+    assert!(token.await.unwrap().is_err(), "who has lost gets none, and does not wait for it");
     let told = Instant::now();
     assert!(lock.release().await.is_err());
     assert!(told.elapsed() < Duration::from_secs(2), "who knows of the loss waits for nothing");

@@ -13,7 +13,7 @@ async fn a_lock_keeps_others_out_until_it_is_released_or_dropped() {
     for place in need!(places().await) {
         let (ours, theirs) = (place.locks().await, place.locks().await);
         let lock = ours.acquire(account("u", "a")).await.unwrap();
-        assert!(lock.is_valid());
+        assert!(lock.is_valid() && !ours.is_idle());
         lock.check().await.unwrap();
         for (target, is_in_the_way) in [
             (user("u"), true),
@@ -146,6 +146,18 @@ async fn sessions_are_used_again_and_closed_at_the_end() {
         }
         sessions.dedup();
         assert_eq!(sessions.len(), 1, "one connection does it all");
+        let two = [locks.acquire(user("1")).await.unwrap(), locks.acquire(user("2")).await.unwrap()];
+        for lock in two {
+            sessions[0] = lock.session_id().unwrap();
+            lock.release().await.unwrap();
+        }
+        let lock = locks.acquire(user("u")).await.unwrap();
+        assert_eq!(
+            lock.session_id(),
+            Some(sessions[0]),
+            "the last that was used, so that the others can be closed"
+        );
+        lock.release().await.unwrap();
         locks.close().await;
         let is_gone = || async { !place.sessions().await.contains(&sessions[0]) };
         eventually("the session is gone", PATIENCE, is_gone).await;
