@@ -149,3 +149,22 @@ impl Drop for Hold {
         self.metrics.0.hold.observe(self.since.elapsed().as_secs_f64());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_has_its_outcome() {
+        let outcome = |error| Outcome::of(&Err::<(), Error>(error));
+        assert_eq!(Outcome::of(&Ok::<(), Error>(())), Outcome::Granted);
+        assert_eq!(outcome(Error::Timeout(Duration::ZERO)), Outcome::Timeout);
+        assert_eq!(outcome(Error::NoPlace { places: 1, after: Duration::ZERO }), Outcome::Timeout);
+        assert_eq!(outcome(Error::Deadlock(sqlx::Error::PoolClosed)), Outcome::Deadlock);
+        assert_eq!(outcome(Error::Unreachable(sqlx::Error::PoolClosed)), Outcome::Failed);
+        assert!(
+            (0..).zip(Outcome::ALL).all(|(number, outcome)| number == outcome as usize),
+            "as they are kept"
+        );
+    }
+}

@@ -40,6 +40,18 @@ async fn who_has_no_more_time_is_told_after_that_time_and_holds_nothing() {
     }
 }
 
+#[tokio::test]
+async fn nobody_has_more_time_than_the_options_allow() {
+    for place in need!(servers().await) {
+        let few = Duration::from_millis(100);
+        let locks = place.locks_with(Options { wait_timeout: few, ..options() }).await;
+        let held = locks.acquire(user("u")).await.unwrap();
+        let late = locks.within(PATIENCE).acquire(user("u")).await.unwrap_err();
+        assert!(matches!(late, Error::Timeout(after) if after == few), "{late:?}");
+        held.release().await.unwrap();
+    }
+}
+
 /// The server's own limit, for those whose client has left without a word.
 #[tokio::test]
 async fn the_servers_own_limit_is_a_timeout_too() {

@@ -86,6 +86,7 @@ async fn in_process_whoever_comes_first_is_served_first() {
 async fn waiting(locks: &Locks, count: usize) {
     eventually("all are in the queue", PATIENCE, async || match locks.waits().await.unwrap() {
         Some(waits) => {
+            assert!(waits.is_sorted_by(|one, other| one.since >= other.since), "{waits:?}");
             let mut waiters: Vec<u64> = waits.iter().map(|wait| wait.waiter).collect();
             waiters.sort_unstable();
             waiters.dedup();
