@@ -98,8 +98,9 @@ async fn kill(connection: &mut MySqlConnection, session: u64, seen: Instant) -> 
     const UPTIME: &str = "SHOW GLOBAL STATUS LIKE 'Uptime'";
     let age = seen.elapsed();
     let (_, uptime): (String, String) = sqlx::query_as(UPTIME).fetch_one(&mut *connection).await?;
-    // In whole seconds.
-    if uptime.parse().is_ok_and(|uptime: u64| uptime.saturating_add(1) < age.as_secs()) {
+    // In seconds, and up to one more than it says.
+    let most = |uptime: u64| Duration::from_secs(uptime.saturating_add(1));
+    if uptime.parse().is_ok_and(|uptime| most(uptime) < age) {
         return Ok(());
     }
     match connection.execute(AssertSqlSafe(format!("KILL {session}"))).await {
