@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use futures::FutureExt as _;
 use hierlock::Error;
 use testkit::{Flavour, Proxy, eventually, need};
 
@@ -40,6 +41,25 @@ async fn a_network_that_is_cut_loses_the_lock_and_the_server_lets_go() {
     proxy.pass().await;
     locks.acquire(user("u")).await.unwrap().release().await.unwrap();
     drop(lock);
+    assert_nothing_is_left(&locks).await;
+}
+
+/// A check that is left half-way leaves no answer behind that a later question would take for its own.
+#[tokio::test]
+async fn a_check_may_be_left_before_its_answer_comes() {
+    let (_server, _place, proxy, through) = need!(broken_network().await);
+    let locks = Locks::mysql(through, &options()).await.unwrap();
+    proxy.delay(Duration::from_millis(5)).await;
+    for round in 0..4 {
+        let lock = locks.acquire(account("u", "a")).await.unwrap();
+        for _ in 0..round {
+            assert!(lock.check().now_or_never().is_none(), "it is on its way");
+        }
+        lock.check().await.unwrap();
+        assert!(lock.check().now_or_never().is_none());
+        lock.release().await.unwrap();
+        locks.acquire(user("u")).await.unwrap().release().await.unwrap();
+    }
     assert_nothing_is_left(&locks).await;
 }
 
