@@ -108,8 +108,8 @@ impl From<sqlx::Error> for Error {
             Some(1213) => Self::Deadlock(error),
             // No such table.
             Some(1146) => Self::NoTables(error),
-            // Too many connections, shutting down, interrupted, killed, read-only during a fail-over.
-            Some(1040 | 1053 | 1203 | 1290 | 1317 | 1927 | 3169) => Self::Unreachable(error),
+            // Too many connections, shutting down, interrupted, killed, read-only during a fail-over, silent for too long.
+            Some(1040 | 1053 | 1203 | 1290 | 1317 | 1927 | 3169 | 4031) => Self::Unreachable(error),
             Some(_) => Self::Statement(error),
             None if matches!(error, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)) => {
                 Self::Unreachable(error)

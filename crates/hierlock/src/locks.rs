@@ -13,16 +13,19 @@ use crate::mysql::{self, MySql, Wait};
 use crate::plan::Plan;
 use crate::{EmptyId, Error, Target};
 
+const DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
 /// How locks are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How long an acquisition may take. [`Locks::within`] asks for less.
+    /// How long an acquisition may take, a year at the most. [`Locks::within`] asks for less.
     pub wait_timeout: Duration,
     /// Buckets per level, as the database has them.
     pub buckets: u32,
     /// How many locks of this process can be held or waited for at once: each has a connection.
     pub max_connections: u32,
-    /// How often the server hears of a holder. After three times this in silence it takes the lock away.
+    /// How often the server hears of a holder. After three times this in silence it takes the lock away. Servers count in
+    /// seconds, so less than a third of one is taken for that; and more than a day for a day.
     pub heartbeat: Duration,
 }
 
@@ -33,6 +36,17 @@ impl Default for Options {
             buckets: 10_000_000,
             max_connections: 32,
             heartbeat: Duration::from_secs(5),
+        }
+    }
+}
+
+impl Options {
+    /// With times that servers take, and that can be added to others.
+    fn bounded(&self) -> Self {
+        Self {
+            wait_timeout: self.wait_timeout.min(DAY * 365),
+            heartbeat: self.heartbeat.clamp(Duration::from_millis(333), DAY),
+            ..self.clone()
         }
     }
 }
@@ -72,14 +86,15 @@ enum Store {
 impl Locks {
     /// Locks of this process, for programs that are one.
     pub fn in_process(options: &Options) -> Self {
-        Self::new(Store::InProcess(InProcess::new()), options)
+        Self::new(Store::InProcess(InProcess::new()), &options.bounded())
     }
 
     /// Locks on the rows of a MySQL or MariaDB database, for any number of processes.
     ///
     /// Refuses a database that has other buckets than `options`, or none yet: see [`Provision`](crate::Provision).
     pub async fn mysql(database: MySqlConnectOptions, options: &Options) -> Result<Self, Error> {
-        Ok(Self::new(Store::MySql(MySql::open(database, options).await?), options))
+        let options = options.bounded();
+        Ok(Self::new(Store::MySql(MySql::open(database, &options).await?), &options))
     }
 
     fn new(store: Store, options: &Options) -> Self {
@@ -222,7 +237,10 @@ impl Drop for Measured<'_> {
     fn drop(&mut self) {
         let took = self.began.elapsed();
         self.locks.metrics.acquired(self.plan.level(), self.outcome, took);
-        self.locks.hot.waited(self.plan, took);
+        // Who waited for a connection has waited for no row.
+        if self.outcome != Outcome::NoPlace {
+            self.locks.hot.waited(self.plan, took);
+        }
     }
 }
 

@@ -31,6 +31,8 @@ struct Instruments {
 pub(crate) enum Outcome {
     Granted,
     Timeout,
+    /// All connections were taken.
+    NoPlace,
     Deadlock,
     /// The caller left before it ended.
     Abandoned,
@@ -39,12 +41,14 @@ pub(crate) enum Outcome {
 }
 
 impl Outcome {
-    const ALL: [Self; 5] = [Self::Granted, Self::Timeout, Self::Deadlock, Self::Abandoned, Self::Failed];
+    const ALL: [Self; 6] =
+        [Self::Granted, Self::Timeout, Self::NoPlace, Self::Deadlock, Self::Abandoned, Self::Failed];
 
     const fn word(self) -> &'static str {
         match self {
             Self::Granted => "granted",
             Self::Timeout => "timeout",
+            Self::NoPlace => "no_place",
             Self::Deadlock => "deadlock",
             Self::Abandoned => "abandoned",
             Self::Failed => "failed",
@@ -54,7 +58,8 @@ impl Outcome {
     pub(crate) const fn of<T>(done: &Result<T, Error>) -> Self {
         match done {
             Ok(_) => Self::Granted,
-            Err(Error::Timeout(_) | Error::NoPlace { .. }) => Self::Timeout,
+            Err(Error::Timeout(_)) => Self::Timeout,
+            Err(Error::NoPlace { .. }) => Self::NoPlace,
             Err(Error::Deadlock(_)) => Self::Deadlock,
             Err(_) => Self::Failed,
         }
@@ -147,5 +152,24 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.metrics.0.holds.dec();
         self.metrics.0.hold.observe(self.since.elapsed().as_secs_f64());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_end_has_its_outcome() {
+        let outcome = |error| Outcome::of(&Err::<(), Error>(error));
+        assert_eq!(Outcome::of(&Ok::<(), Error>(())), Outcome::Granted);
+        assert_eq!(outcome(Error::Timeout(Duration::ZERO)), Outcome::Timeout);
+        assert_eq!(outcome(Error::NoPlace { places: 1, after: Duration::ZERO }), Outcome::NoPlace);
+        assert_eq!(outcome(Error::Deadlock(sqlx::Error::PoolClosed)), Outcome::Deadlock);
+        assert_eq!(outcome(Error::Unreachable(sqlx::Error::PoolClosed)), Outcome::Failed);
+        assert!(
+            (0..).zip(Outcome::ALL).all(|(number, outcome)| number == outcome as usize),
+            "as they are kept"
+        );
     }
 }

@@ -52,9 +52,11 @@ impl MySql {
         let database = quiet(database);
         let sessions = Sessions::new(database.clone(), options);
         // The first session checks what every session checks: that the database has our buckets.
-        let (place, session) = (sessions.place().await?, sessions.connect().await?);
-        sessions.give_back(session, place);
-        let killer = Killer::start(Spare::new(database.clone(), options.heartbeat), options.heartbeat);
+        let session = sessions.connect().await?;
+        sessions.give_back(session, None);
+        // By then the server ends the wait by itself, and what says nothing after that.
+        let patience = options.wait_timeout + options.heartbeat * 3;
+        let killer = Killer::start(Spare::new(database.clone(), options.heartbeat), patience);
         let spare = Spare::new(database, options.heartbeat);
         let inner = Arc::new(Inner { sessions, killer, spare });
         tokio::spawn(sessions::keep(Arc::downgrade(&inner), options.heartbeat));
@@ -94,14 +96,18 @@ impl MySql {
                 Ok(taken) => taken?,
                 Err(_) => return Err(Error::Timeout(patience)),
             };
-            let wanted = Wanted::new(&self.0.killer, session.id, place.take());
+            let wanted = Wanted::new(&self.0.killer, session.id, session.began, place.take());
             let asked = Instant::now();
             let locked = timeout_at(deadline, async {
                 let mut connection = session.connection.lock().await;
+                // A ping had it until now, and may have found it gone.
+                if session.is_lost() {
+                    return Err(Error::Lost);
+                }
                 lock_rows(&mut connection, plan, patience).await
             });
             let Ok(locked) = locked.await else { return Err(Error::Timeout(patience)) };
-            place = wanted.no_longer();
+            place = wanted.ended(&locked);
             match locked {
                 Ok(()) => {
                     session.answered(asked);
@@ -113,7 +119,7 @@ impl MySql {
                     return Ok(held);
                 }
                 // It was closed while nobody looked at it. Nothing was locked, so another session may try.
-                Err(Error::Unreachable(_)) if used_before => {}
+                Err(Error::Unreachable(_) | Error::Lost) if used_before => {}
                 Err(error @ Error::Unreachable(_)) => return Err(error),
                 Err(error) => {
                     // Earlier rows may be locked.
@@ -136,14 +142,19 @@ impl MySql {
             // Each statement would be a transaction of its own, and its locks gone with its end.
             return Err(Error::NoTransaction);
         }
-        let locked = timeout_at(deadline, async {
-            let id = session::id(transaction).await?;
-            let wanted = Wanted::new(&self.0.killer, id, None);
-            let locked = lock_rows(transaction, plan, patience).await;
-            wanted.no_longer();
-            locked
+        let sessions = &self.0.sessions;
+        let known = timeout_at(deadline, async {
+            sessions.be_there().await?;
+            Ok::<_, Error>(session::id(transaction).await?)
         });
-        locked.await.unwrap_or(Err(Error::Timeout(patience)))
+        let Ok(id) = known.await else { return Err(Error::Timeout(patience)) };
+        let wanted = Wanted::new(&self.0.killer, id?, Instant::now(), None);
+        let Ok(locked) = timeout_at(deadline, lock_rows(transaction, plan, patience)).await else {
+            wanted.killed(sessions.heartbeat).await;
+            return Err(Error::Timeout(patience));
+        };
+        wanted.ended(&locked);
+        locked
     }
 }
 
@@ -182,7 +193,11 @@ impl Held {
 
     pub(crate) async fn check(&self) -> Result<(), Error> {
         match &self.session {
-            Some((session, _)) => session.ping().await,
+            // In a task, since the caller may leave at any moment.
+            Some((session, _)) => {
+                let session = session.clone();
+                tokio::spawn(async move { session.ping().await }).await.unwrap_or(Err(Error::Lost))
+            }
             None => Err(Error::Lost),
         }
     }

@@ -84,6 +84,9 @@ mod tests {
             (Target::account("u", "a").unwrap(), Target::resource("u", "a", "r").unwrap());
         let either_way = [plan(&[account, resource], 0), plan(&[resource, account, resource], 0)];
         assert_eq!(either_way[0], either_way[1]);
+        for targets in [[account, resource], [resource, account]] {
+            assert_eq!(Plan::new(targets, 0).unwrap().level(), Level::Resource, "that of the deepest");
+        }
         let modes: Vec<Mode> = either_way[0].iter().map(|(_, _, mode)| *mode).collect();
         assert_eq!(modes, [Mode::Shared, Mode::Exclusive, Mode::Exclusive]);
     }

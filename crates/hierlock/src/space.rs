@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{Level, Target};
 
-/// The name under which our hash is recorded. It changes when [`Space::bucket`] does.
+/// The name under which our hash is recorded. It changes when [`bucket`] does.
 pub(crate) const HASH: &str = "fnv1a32-lengths";
 
 /// How ids become buckets. All who lock the same things must have the same.

@@ -8,11 +8,12 @@ use std::time::Duration;
 use base::Backoff;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Executor};
-use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout};
 
 use super::sessions::Place;
 use super::spare::Spare;
+use crate::Error;
 use crate::error::number;
 
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
@@ -24,15 +25,20 @@ pub(super) struct Killer(mpsc::UnboundedSender<Order>);
 #[derive(Debug)]
 struct Order {
     session: u64,
+    /// When the session was there.
+    seen: Instant,
     /// Free again when the session is gone.
     _place: Option<Place>,
+    /// Closed when the session is gone.
+    _done: Option<oneshot::Sender<()>>,
     since: Instant,
 }
 
 impl Killer {
-    pub(super) fn start(spare: Spare, heartbeat: Duration) -> Self {
+    /// One that cannot kill a session for as long as `patience` leaves it to the server.
+    pub(super) fn start(spare: Spare, patience: Duration) -> Self {
         let (orders, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(work(inbox, spare, heartbeat * 3));
+        tokio::spawn(work(inbox, spare, patience));
         Self(orders)
     }
 }
@@ -42,25 +48,39 @@ impl Killer {
 pub(super) struct Wanted<'a> {
     killer: &'a Killer,
     session: u64,
+    seen: Instant,
     place: Option<Place>,
+    done: Option<oneshot::Sender<()>>,
     is_wanted: bool,
 }
 
 impl<'a> Wanted<'a> {
-    pub(super) const fn new(killer: &'a Killer, session: u64, place: Option<Place>) -> Self {
-        Self { killer, session, place, is_wanted: true }
+    /// `seen` is when the session was there, and is now known by its number.
+    pub(super) const fn new(killer: &'a Killer, session: u64, seen: Instant, place: Option<Place>) -> Self {
+        Self { killer, session, seen, place, done: None, is_wanted: true }
     }
 
-    pub(super) fn no_longer(mut self) -> Option<Place> {
-        self.is_wanted = false;
+    /// Its wait has ended; but if the connection broke, only ours: the server may not know of it.
+    pub(super) fn ended<T>(mut self, how: &Result<T, Error>) -> Option<Place> {
+        self.is_wanted = matches!(how, Err(Error::Unreachable(_)));
         self.place.take()
+    }
+
+    /// Has it killed and waits until it is, for a while: who goes on using its connection must not be hit later.
+    pub(super) async fn killed(mut self, limit: Duration) {
+        let (done, gone) = oneshot::channel();
+        self.done = Some(done);
+        drop(self);
+        let _ = timeout(limit, gone).await;
     }
 }
 
 impl Drop for Wanted<'_> {
     fn drop(&mut self) {
         if self.is_wanted {
-            let order = Order { session: self.session, _place: self.place.take(), since: Instant::now() };
+            let Self { session, seen, .. } = *self;
+            let (_place, _done) = (self.place.take(), self.done.take());
+            let order = Order { session, seen, _place, _done, since: Instant::now() };
             // Refused only when the runtime is ending, and the connections with it.
             let _ = self.killer.0.send(order);
         }
@@ -70,11 +90,12 @@ impl Drop for Wanted<'_> {
 async fn work(mut inbox: mpsc::UnboundedReceiver<Order>, spare: Spare, patience: Duration) {
     while let Some(order) = inbox.recv().await {
         for failures in 1.. {
-            let killing = spare.run(|connection| Box::pin(kill(connection, order.session)));
+            let killing = spare.run(|connection| Box::pin(kill(connection, order.session, order.seen)));
             let Err(error) = killing.await else { break };
             let cause = base::error::chain(&error);
-            // By now the server has given it up by itself.
-            if order.since.elapsed() > patience {
+            // What the server refuses, for the session is another user's, it refuses again.
+            let is_refused = matches!(error, Error::Statement(_));
+            if is_refused || order.since.elapsed() > patience {
                 tracing::warn!(session = order.session, cause, "a wait that was given up could not be ended");
                 break;
             }
@@ -84,7 +105,16 @@ async fn work(mut inbox: mpsc::UnboundedReceiver<Order>, spare: Spare, patience:
     }
 }
 
-async fn kill(connection: &mut MySqlConnection, session: u64) -> Result<(), sqlx::Error> {
+/// Kills a session, unless the server was started after it was seen: then it is gone, and its number may be another's.
+async fn kill(connection: &mut MySqlConnection, session: u64, seen: Instant) -> Result<(), sqlx::Error> {
+    const UPTIME: &str = "SHOW GLOBAL STATUS LIKE 'Uptime'";
+    let age = seen.elapsed();
+    let (_, uptime): (String, String) = sqlx::query_as(UPTIME).fetch_one(&mut *connection).await?;
+    // In seconds, and up to one more than it says.
+    let most = |uptime: u64| Duration::from_secs(uptime.saturating_add(1));
+    if uptime.parse().is_ok_and(|uptime| most(uptime) < age) {
+        return Ok(());
+    }
     match connection.execute(AssertSqlSafe(format!("KILL {session}"))).await {
         // There is no such session: it has ended already.
         Err(error) if number(&error) == Some(1094) => Ok(()),

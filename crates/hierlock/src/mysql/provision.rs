@@ -79,13 +79,14 @@ impl Provision {
     /// Makes at most so many rows per second, to be gentle with a server that is in use.
     #[must_use]
     pub const fn throttled(mut self, rows_per_second: u32) -> Self {
-        self.rows_per_second = Some(rows_per_second);
+        self.rows_per_second = Some(if rows_per_second == 0 { 1 } else { rows_per_second });
         self
     }
 
     /// Records the number of buckets, makes what is missing, and says how far it is whenever it is further.
     ///
-    /// Refuses to take buckets away, and to add some while anybody else is connected to the database.
+    /// Refuses to take buckets away, and to add some while anybody else is connected to the database. To see who is, the user
+    /// needs the privilege PROCESS: without it the server shows those of the same user only.
     pub async fn run(&self, mut report: impl FnMut(Progress)) -> Result<Progress, Error> {
         let mut connection = connect(self.database.clone()).await?;
         bounded(BRIEF, record(&mut connection, self.buckets)).await?;
@@ -224,7 +225,7 @@ async fn work(
         shared.pace().await;
         let made = complete(&mut connection, maker, chunk).await?;
         shared.made.fetch_add(made.made, Ordering::Relaxed);
-        // Nobody listens once another worker has failed.
+        // Nobody listens to a run that was given up.
         if tell.send(made).is_err() {
             break;
         }

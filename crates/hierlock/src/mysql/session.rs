@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
-use tokio::sync::{Mutex, Notify};
+use tokio::sync::{Mutex, MutexGuard, Notify};
 use tokio::time::{Instant, timeout};
 
 use super::schema;
@@ -16,7 +16,7 @@ pub(super) struct Session {
     /// The server's number for it.
     pub(super) id: u64,
     pub(super) connection: Mutex<MySqlConnection>,
-    began: Instant,
+    pub(super) began: Instant,
     /// Milliseconds from `began` to the last question that the server has answered: it has been patient since then at most.
     contact: AtomicU64,
     /// Milliseconds from `began` to when it was last put away.
@@ -39,7 +39,8 @@ pub(super) struct Setup {
 impl Setup {
     /// The server ends a session that has been silent for this long, and its locks with it.
     fn server_patience(&self) -> Duration {
-        Duration::from_secs((self.heartbeat * 3).as_secs().max(1))
+        // In whole seconds, for so the servers count.
+        Duration::from_secs((self.heartbeat * 3).as_secs_f64().ceil() as u64)
     }
 }
 
@@ -94,8 +95,12 @@ impl Session {
         self.since(&self.contact)
     }
 
+    pub(super) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::SeqCst)
+    }
+
     pub(super) fn is_valid(&self) -> bool {
-        !self.is_lost.load(Ordering::SeqCst) && self.silence() < self.server_patience
+        !self.is_lost() && self.silence() < self.server_patience
     }
 
     /// Asks the server whether it is still there. If it is, so are the locks: only the end of the session takes them away.
@@ -103,16 +108,32 @@ impl Session {
         self.ask(Question::Ping).await
     }
 
+    /// The same, unless the session is at work, and so speaks to the server by itself.
+    pub(super) async fn ping_unless_busy(&self) -> Result<(), Error> {
+        match self.connection.try_lock() {
+            Ok(connection) => self.ask_on(connection, Question::Ping).await,
+            Err(_) => Ok(()),
+        }
+    }
+
     pub(super) async fn roll_back(&self) -> Result<(), Error> {
         self.ask(Question::RollBack).await
     }
 
+    /// Not to be left half-way unless the session is done with: the driver would take the answer for that of its next question.
     async fn ask(&self, question: Question) -> Result<(), Error> {
-        if !self.is_valid() {
-            self.lose();
+        self.ask_on(self.connection.lock().await, question).await
+    }
+
+    async fn ask_on(
+        &self,
+        mut connection: MutexGuard<'_, MySqlConnection>,
+        question: Question,
+    ) -> Result<(), Error> {
+        // After a long silence only the server knows: it is patient with those who wait for a lock.
+        if self.is_lost() {
             return Err(Error::Lost);
         }
-        let mut connection = self.connection.lock().await;
         let asked = Instant::now();
         let asking = async {
             match question {
@@ -136,7 +157,7 @@ impl Session {
     pub(super) async fn lost(&self) {
         loop {
             let loss = self.loss.notified();
-            if self.is_lost.load(Ordering::SeqCst) {
+            if self.is_lost() {
                 return;
             }
             loss.await;

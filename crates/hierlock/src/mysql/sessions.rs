@@ -82,14 +82,29 @@ impl Sessions {
         Ok(session)
     }
 
+    /// Makes sure that one of our sessions is there, for those who lock without one. While it is, nobody adds buckets, so they
+    /// are as many as it has seen.
+    pub(super) async fn be_there(&self) -> Result<(), Error> {
+        let is_there = lock(&self.all).iter().filter_map(Weak::upgrade).any(|session| session.is_valid());
+        if !is_there {
+            let place = self.place().await?;
+            let (session, _) = self.take().await?;
+            self.give_back(session, Some(place));
+        }
+        Ok(())
+    }
+
     /// Puts away a session without locks. Its place is free after that and not before, so that there are never more
     /// sessions than places.
-    pub(super) fn give_back(&self, session: Arc<Session>, place: impl Into<Option<Place>>) {
+    pub(super) fn give_back(&self, session: Arc<Session>, place: Option<Place>) {
         session.put_away();
+        // Whoever closes does so before looking at those that rest.
+        let mut resting = lock(&self.resting);
         if !self.places.is_closed() {
-            lock(&self.resting).push(session);
+            resting.push(session);
         }
-        drop(place.into());
+        drop(resting);
+        drop(place);
     }
 
     pub(super) async fn close(&self) {
@@ -120,29 +135,28 @@ pub(super) async fn keep(inner: Weak<Inner>, heartbeat: Duration) {
     loop {
         beat.tick().await;
         let Some(inner) = inner.upgrade() else { return };
+        // At once, for one that does not answer must not hold up the others.
+        let mut tasks = JoinSet::new();
         for session in inner.sessions.remove_old() {
-            close(session).await;
+            tasks.spawn(close(session));
         }
         let silent: Vec<_> = lock(&inner.sessions.all)
             .iter()
             .filter_map(Weak::upgrade)
-            .filter(|session| session.silence() >= heartbeat / 2)
+            .filter(|session| !session.is_lost() && session.silence() >= heartbeat / 2)
             .collect();
         drop(inner);
-        // At once, for one that does not answer must not hold up the others.
-        let mut pings = JoinSet::new();
         for session in silent {
-            pings.spawn(async move {
-                // One at work speaks to the server by itself.
-                if session.connection.try_lock().is_ok() && session.ping().await.is_err() {
+            tasks.spawn(async move {
+                if session.ping_unless_busy().await.is_err() {
                     tracing::warn!(
                         session = session.id,
-                        "a session for locks was lost, and the locks it held"
+                        "a session for locks was lost, with any locks it held"
                     );
                 }
             });
         }
-        pings.join_all().await;
+        tasks.join_all().await;
     }
 }
 

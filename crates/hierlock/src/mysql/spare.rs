@@ -30,7 +30,9 @@ impl Spare {
         &self,
         work: impl Fn(&mut MySqlConnection) -> Work<'_, T>,
     ) -> Result<T, Error> {
-        let mut slot = self.connection.lock().await;
+        // Those before us may be at it for as long as they may, each.
+        let free = async { Ok::<_, sqlx::Error>(self.connection.lock().await) };
+        let mut slot = bounded(self.limit * 2, free).await?;
         if let Some(rested) = slot.take()
             && let Ok(done) = self.attempt(&mut slot, rested, &work).await
         {

@@ -6,7 +6,6 @@
 
 use std::sync::OnceLock;
 
-use sqlx::Row as _;
 use sqlx::mysql::MySqlConnection;
 
 use crate::plan::{Mode, Row};
@@ -60,14 +59,23 @@ impl Piece<'_> {
                 query = query.bind(None::<u8>).bind(None::<u32>);
             }
         }
-        let found = query.fetch_all(connection).await?;
+        let found = query.fetch_all(&mut *connection).await?;
         if found.len() == self.shared.len() + self.exclusive.len() {
             return Ok(None);
         }
-        let mut found =
-            found.iter().map(|row| row.try_get::<i32, _>(0).ok().and_then(|b| u32::try_from(b).ok()));
-        let mut rows = self.shared.iter().chain(self.exclusive).map(|(row, _)| *row);
-        Ok(rows.find(|row| found.next().flatten() != Some(row.bucket)))
+        self.first_missing(connection).await
+    }
+
+    async fn first_missing(&self, connection: &mut MySqlConnection) -> Result<Option<Row>, sqlx::Error> {
+        const FIND: &str = "SELECT bucket FROM hier_lock_buckets WHERE level=? AND bucket=?";
+        for (row, _) in self.shared.iter().chain(self.exclusive) {
+            let find = sqlx::query(FIND).bind(row.level as u8).bind(row.bucket);
+            if find.fetch_all(&mut *connection).await?.is_empty() {
+                return Ok(Some(*row));
+            }
+        }
+        // It has been made meanwhile, and is not locked all the same.
+        Ok(self.exclusive.last().or(self.shared.last()).map(|(row, _)| *row))
     }
 }
 

@@ -66,3 +66,18 @@ async fn a_lock_may_be_dropped_anywhere() {
         assert_nothing_is_left(&locks).await;
     }
 }
+
+#[tokio::test]
+async fn whoever_leaves_while_being_served_takes_nothing_along() {
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let held = locks.acquire(user("u")).await.unwrap();
+        let mut waiting = Box::pin(locks.acquire(user("u")));
+        assert!(futures::poll!(&mut waiting).is_pending());
+        held.release().await.unwrap();
+        // In process it has the lock now, and does not know it yet.
+        drop(waiting);
+        locks.within(Duration::from_secs(3)).acquire(user("u")).await.unwrap().release().await.unwrap();
+        assert_nothing_is_left(&locks).await;
+    }
+}

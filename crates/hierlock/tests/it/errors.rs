@@ -40,6 +40,18 @@ async fn who_has_no_more_time_is_told_after_that_time_and_holds_nothing() {
     }
 }
 
+#[tokio::test]
+async fn nobody_has_more_time_than_the_options_allow() {
+    for place in need!(servers().await) {
+        let few = Duration::from_millis(100);
+        let locks = place.locks_with(Options { wait_timeout: few, ..options() }).await;
+        let held = locks.acquire(user("u")).await.unwrap();
+        let late = locks.within(PATIENCE).acquire(user("u")).await.unwrap_err();
+        assert!(matches!(late, Error::Timeout(after) if after == few), "{late:?}");
+        held.release().await.unwrap();
+    }
+}
+
 /// The server's own limit, for those whose client has left without a word.
 #[tokio::test]
 async fn the_servers_own_limit_is_a_timeout_too() {
@@ -66,9 +78,34 @@ async fn when_every_connection_is_taken_that_is_said() {
         assert!(matches!(none, Error::NoPlace { places: 2, .. }), "{none:?}");
         assert!(none.to_string().contains("none of the 2 connections"), "{none}");
         assert!(none.is_safe_to_retry());
+        assert_eq!(locks.hot(10), [], "no row was waited for");
         drop(held);
         assert_nothing_is_left(&locks).await;
     }
+}
+
+/// Whatever the options say, nothing panics and nothing waits for ever.
+#[tokio::test]
+async fn odd_options_are_taken_as_well_as_can_be() {
+    for place in need!(servers().await) {
+        let open = async |options: Options| {
+            tokio::time::timeout(PATIENCE, Locks::mysql(place.options(), &options)).await.unwrap().unwrap()
+        };
+        let none = open(Options { max_connections: 0, ..options() }).await;
+        let refused = none.within(Duration::from_millis(50)).acquire(user("u")).await.unwrap_err();
+        assert!(matches!(refused, Error::NoPlace { places: 0, .. }), "{refused:?}");
+        let longest = Options { wait_timeout: Duration::MAX, heartbeat: Duration::MAX, ..options() };
+        let shortest = Options { heartbeat: Duration::ZERO, ..options() };
+        for odd in [longest, shortest] {
+            let locks = open(odd).await;
+            let lock = locks.acquire(user("u")).await.unwrap();
+            lock.check().await.unwrap();
+            assert!(lock.is_valid());
+            lock.release().await.unwrap();
+        }
+    }
+    let locks = Locks::in_process(&Options { wait_timeout: Duration::MAX, ..options() });
+    locks.acquire(user("u")).await.unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
@@ -81,11 +118,23 @@ async fn a_missing_bucket_is_named_with_what_makes_it_and_nothing_stays_locked()
         place.connect().await.execute(sqlx::AssertSqlSafe(delete)).await.unwrap();
         let missing = locks.acquire(target).await.unwrap_err();
         let Error::MissingBucket(row) = missing else { panic!("{missing:?}") };
+        // What was locked before it came to that, is not any more; not for others either.
+        let theirs = place.locks().await.within(Duration::from_secs(3));
+        theirs.acquire(user("u")).await.unwrap().release().await.unwrap();
         assert_eq!(row, Row { level: Level::Resource, bucket });
         let text = missing.to_string();
         assert!(text.contains(&format!("bucket {bucket} of level 2 (resource)")), "{text}");
         assert!(text.contains("playhouse locks provision"), "{text}");
         locks.acquire(user("u")).await.unwrap().release().await.unwrap();
+        // Also when another level has a bucket of that number.
+        let mut ids = (0..).map(|number| format!("twin-{number}"));
+        let twin = ids.find(|id| user(id).bucket(BUCKETS) == account(id, "a").bucket(BUCKETS)).unwrap();
+        let bucket = account(&twin, "a").bucket(BUCKETS);
+        let delete = format!("DELETE FROM hier_lock_buckets WHERE level = 1 AND bucket = {bucket}");
+        place.connect().await.execute(sqlx::AssertSqlSafe(delete)).await.unwrap();
+        let missing = locks.acquire(account(&twin, "a")).await.unwrap_err();
+        let expected = Row { level: Level::Account, bucket };
+        assert!(matches!(missing, Error::MissingBucket(found) if found == expected), "{missing:?}");
         // Also when it is one of many.
         let many: Vec<String> = (0..40).map(|number| number.to_string()).chain(["r".to_owned()]).collect();
         let missing = locks.acquire_resources("u", "a", &many).await.unwrap_err();

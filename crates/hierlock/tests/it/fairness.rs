@@ -34,6 +34,28 @@ async fn whoever_wants_all_of_it_is_not_starved_by_those_who_share() {
 }
 
 #[tokio::test]
+async fn whoever_leaves_the_queue_is_waited_for_no_longer() {
+    let _alone = LOOKING.lock().await;
+    for place in need!(places().await) {
+        let locks = place.locks().await;
+        let first = locks.acquire(resource("u", "a", "1")).await.unwrap();
+        let ask = |target: Target<'static>| {
+            let locks = locks.clone();
+            tokio::spawn(async move { locks.acquire(target).await.unwrap() })
+        };
+        let whole = ask(account("u", "a"));
+        waiting(&locks, 1).await;
+        let part = ask(resource("u", "a", "2"));
+        waiting(&locks, 2).await;
+        whole.abort();
+        let part = tokio::time::timeout(Duration::from_secs(5), part).await.unwrap().unwrap();
+        part.release().await.unwrap();
+        first.release().await.unwrap();
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
+#[tokio::test]
 async fn in_process_whoever_comes_first_is_served_first() {
     let _alone = LOOKING.lock().await;
     let locks = Locks::in_process(&options());
@@ -64,6 +86,7 @@ async fn in_process_whoever_comes_first_is_served_first() {
 async fn waiting(locks: &Locks, count: usize) {
     eventually("all are in the queue", PATIENCE, async || match locks.waits().await.unwrap() {
         Some(waits) => {
+            assert!(waits.is_sorted_by(|one, other| one.since >= other.since), "{waits:?}");
             let mut waiters: Vec<u64> = waits.iter().map(|wait| wait.waiter).collect();
             waiters.sort_unstable();
             waiters.dedup();

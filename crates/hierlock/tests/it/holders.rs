@@ -48,6 +48,20 @@ async fn a_holder_that_stood_still_for_too_long_knows_that_it_has_lost() {
     next.release().await.unwrap();
 }
 
+/// Before anybody could ask or tell: the time alone says it.
+#[tokio::test]
+async fn a_holder_that_stood_still_for_too_long_is_not_valid_from_the_first_moment() {
+    for place in need!(servers().await) {
+        let locks = place.locks_with(Options { heartbeat: Duration::from_millis(333), ..options() }).await;
+        let lock = locks.acquire(user("u")).await.unwrap();
+        // The whole runtime stands still. The server waits for a second.
+        std::thread::sleep(Duration::from_millis(1_100));
+        assert!(!lock.is_valid());
+        drop(lock);
+        assert_nothing_is_left(&locks).await;
+    }
+}
+
 #[tokio::test]
 async fn a_holder_whose_session_was_ended_learns_it_before_its_next_write() {
     for place in need!(servers().await) {
@@ -111,5 +125,28 @@ async fn sessions_that_are_gone_are_replaced_without_a_word() {
         let lock = locks.acquire(user("1")).await.unwrap();
         assert!(!sessions.contains(&lock.session_id().unwrap()));
         lock.release().await.unwrap();
+    }
+}
+
+/// The server loses patience with those who say nothing, not with those who wait.
+#[tokio::test]
+async fn a_wait_may_last_longer_than_the_server_waits_for_a_word() {
+    for place in need!(servers().await) {
+        let (ours, theirs) = (
+            place.locks().await,
+            place.locks_with(Options { heartbeat: Duration::from_millis(300), ..options() }).await,
+        );
+        let held = ours.acquire(user("u")).await.unwrap();
+        let release = async {
+            tokio::time::sleep(Duration::from_millis(1_300)).await;
+            held.release().await.unwrap();
+        };
+        let (asked, ()) = tokio::join!(theirs.acquire(user("u")), release);
+        let lock = asked.unwrap();
+        assert!(lock.is_valid());
+        lock.check().await.unwrap();
+        assert!(!is_free(&ours, user("u")).await);
+        lock.release().await.unwrap();
+        assert_nothing_is_left(&theirs).await;
     }
 }

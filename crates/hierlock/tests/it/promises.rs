@@ -13,7 +13,7 @@ async fn a_lock_keeps_others_out_until_it_is_released_or_dropped() {
     for place in need!(places().await) {
         let (ours, theirs) = (place.locks().await, place.locks().await);
         let lock = ours.acquire(account("u", "a")).await.unwrap();
-        assert!(lock.is_valid());
+        assert!(lock.is_valid() && !ours.is_idle());
         lock.check().await.unwrap();
         for (target, is_in_the_way) in [
             (user("u"), true),
@@ -115,18 +115,49 @@ async fn of_a_hundred_who_want_the_same_one_has_it_at_a_time() {
     }
 }
 
+/// Under REPEATABLE READ a row that is missing would lock the gap around it, and keep it from being made.
+#[tokio::test]
+async fn locks_are_held_under_read_committed() {
+    const ISOLATION: &str =
+        "SELECT trx_isolation_level FROM information_schema.innodb_trx WHERE trx_mysql_thread_id = ?";
+    for place in need!(servers().await) {
+        let lock = place.locks().await.acquire(user("u")).await.unwrap();
+        let asking = sqlx::query_scalar(ISOLATION).bind(lock.session_id());
+        let isolation: String = asking.fetch_one(&mut place.connect().await).await.unwrap();
+        assert_eq!(isolation, "READ COMMITTED");
+        lock.release().await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn sessions_are_used_again_and_closed_at_the_end() {
     for place in need!(servers().await) {
         let locks = place.locks().await;
         let mut sessions = Vec::new();
-        for _ in 0..5 {
+        for round in 0..6 {
             let lock = locks.acquire(user("u")).await.unwrap();
             sessions.extend(lock.session_id());
-            lock.release().await.unwrap();
+            if round % 2 == 0 {
+                lock.release().await.unwrap()
+            } else {
+                drop(lock)
+            }
+            assert_nothing_is_left(&locks).await;
         }
         sessions.dedup();
         assert_eq!(sessions.len(), 1, "one connection does it all");
+        let two = [locks.acquire(user("1")).await.unwrap(), locks.acquire(user("2")).await.unwrap()];
+        for lock in two {
+            sessions[0] = lock.session_id().unwrap();
+            lock.release().await.unwrap();
+        }
+        let lock = locks.acquire(user("u")).await.unwrap();
+        assert_eq!(
+            lock.session_id(),
+            Some(sessions[0]),
+            "the last that was used, so that the others can be closed"
+        );
+        lock.release().await.unwrap();
         locks.close().await;
         let is_gone = || async { !place.sessions().await.contains(&sessions[0]) };
         eventually("the session is gone", PATIENCE, is_gone).await;
@@ -151,7 +182,7 @@ async fn a_lock_costs_two_round_trips() {
         found.1.parse().unwrap()
     };
     let items: Vec<String> = (0..20).map(|number| number.to_string()).collect();
-    let mut work = async || {
+    let work = async || {
         locks.acquire(user("u")).await.unwrap().release().await.unwrap();
         locks.acquire(resource("u", "a", "r")).await.unwrap().release().await.unwrap();
         locks.acquire_resources("u", "a", &items).await.unwrap().release().await.unwrap();
@@ -165,4 +196,27 @@ async fn a_lock_costs_two_round_trips() {
     let after = counted("Questions").await;
     assert_eq!(after - before, 10 * 3 * 2 + 1, "and the one that counts");
     assert_eq!(counted("Com_stmt_prepare").await, prepared);
+}
+
+#[tokio::test]
+async fn sessions_that_nobody_needs_are_closed_after_a_while() {
+    for place in need!(servers().await) {
+        let hour = Duration::from_secs(3_600);
+        let locks = place.locks_with(Options { heartbeat: hour, ..options() }).await;
+        let held = [locks.acquire(user("1")).await.unwrap(), locks.acquire(user("2")).await.unwrap()];
+        let sessions = held.each_ref().map(|lock| lock.session_id().unwrap());
+        let [needed, not_needed] = held;
+        not_needed.release().await.unwrap();
+        // Looked at twice per heartbeat. The server has not heard of the time that is made to pass.
+        tokio::time::pause();
+        tokio::time::advance(hour / 2).await;
+        tokio::time::resume();
+        let left = async || {
+            let there = place.sessions().await;
+            sessions.map(|session| there.contains(&session))
+        };
+        eventually("only the one at work is left", PATIENCE, async || left().await == [true, false]).await;
+        assert!(needed.is_valid());
+        needed.release().await.unwrap();
+    }
 }

@@ -81,6 +81,34 @@ async fn several_may_provision_at_once() {
     }
 }
 
+/// Somebody with more rows than the run makes them in another order. The server sacrifices the run, which tries again.
+#[tokio::test]
+async fn a_run_gets_over_a_deadlock() {
+    let _alone = LOOKING.lock().await;
+    for server in need!(SqlServer::all_shared().await) {
+        let place = empty(server).await;
+        provision(&place.options(), 3_000).await;
+        let locks = place.locks_with(Options { buckets: 3_000, ..options() }).await;
+        let mut connection = place.connect().await;
+        connection.execute("DELETE FROM hier_lock_buckets WHERE level = 0").await.unwrap();
+        let mut tx = connection.begin().await.unwrap();
+        let insert = |rows: Vec<String>| {
+            let values = rows.join(", ");
+            sqlx::AssertSqlSafe(format!("INSERT INTO hier_lock_buckets (level, bucket) VALUES {values}"))
+        };
+        let many = (1_000..3_000).map(|bucket| format!("(0, {bucket})"));
+        tx.execute(insert(many.collect())).await.unwrap();
+        let run = Provision::new(place.options(), 3_000);
+        let running = tokio::spawn(async move { run.run(|_| ()).await });
+        let waits = async || locks.waits().await.unwrap().unwrap().len() == 1;
+        testkit::eventually("the run waits", PATIENCE, waits).await;
+        tx.execute(insert(vec!["(0, 0)".to_owned()])).await.unwrap();
+        tx.commit().await.unwrap();
+        let done = running.await.unwrap().unwrap();
+        assert_eq!((done.made, done.present), (999, 9_000));
+    }
+}
+
 /// Rows that are there can be locked while others are made, and locks that are held do not hold up the making.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_table_stays_lockable_meanwhile() {
@@ -146,6 +174,38 @@ async fn buckets_are_never_taken_away_and_added_only_while_nobody_is_there() {
     }
 }
 
+/// There are more buckets from the moment they are recorded, and they are complete from the moment they are made.
+#[tokio::test]
+async fn a_run_that_was_given_up_is_taken_up_by_the_next() {
+    for server in need!(SqlServer::all_shared().await) {
+        let place = empty(server).await;
+        provision(&place.options(), 1_000).await;
+        let provision = Provision::new(place.options(), 2_000);
+        let begun = tokio::sync::Notify::new();
+        tokio::select! {
+            biased;
+            () = begun.notified() => {}
+            done = provision.run(|_| begun.notify_one()) => panic!("{done:?}"),
+        }
+        let found = status(&place).await;
+        assert_eq!((found.space.buckets, found.complete), (2_000, false));
+        assert!(!provision.is_complete().await.unwrap());
+        let done = provision.run(|_| ()).await.unwrap();
+        assert_eq!(done.present, 6_000);
+        assert!(provision.is_complete().await.unwrap());
+    }
+}
+
+#[tokio::test]
+async fn buckets_of_another_hash_are_not_made() {
+    let server = need!(SqlServer::shared().await);
+    let place = empty(server).await;
+    provision(&place.options(), 10).await;
+    place.connect().await.execute("UPDATE hier_lock_space SET hash = 'another'").await.unwrap();
+    let other = Provision::new(place.options(), 20).run(|_| ()).await.unwrap_err();
+    assert!(matches!(other, Error::OtherSpace { .. }), "{other:?}");
+}
+
 #[tokio::test]
 async fn a_run_can_be_gentle() {
     let server = need!(SqlServer::shared().await);
@@ -158,6 +218,8 @@ async fn a_run_can_be_gentle() {
     // 3,000 rows at 4,000 a second; the last chunks are not waited for.
     assert!(began.elapsed() >= Duration::from_millis(250), "{:?}", began.elapsed());
     assert!(*told.lock().unwrap() > 3, "in smaller chunks");
+    // However gentle, it goes on.
+    Provision::new(place.options(), 1_000).throttled(0).run(|_| ()).await.unwrap();
 }
 
 #[tokio::test]

@@ -55,6 +55,22 @@ async fn whoever_has_lost_the_lock_gets_no_token() {
     }
 }
 
+#[tokio::test]
+async fn the_connection_for_tokens_is_replaced_without_a_word() {
+    for place in need!(servers().await) {
+        let locks = place.locks().await;
+        let lock = locks.acquire(user("u")).await.unwrap();
+        let first = lock.fencing_token().await.unwrap();
+        for session in place.sessions().await.into_iter().filter(|id| Some(*id) != lock.session_id()) {
+            let kill = sqlx::AssertSqlSafe(format!("KILL {session}"));
+            // Some end by themselves.
+            let _ = place.connect().await.execute(kill).await;
+        }
+        assert!(lock.fencing_token().await.unwrap() > first);
+        lock.release().await.unwrap();
+    }
+}
+
 /// In process the clock is where tokens begin, so that those of an earlier process were smaller.
 #[tokio::test]
 async fn tokens_of_a_later_process_are_larger() {
