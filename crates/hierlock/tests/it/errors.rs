@@ -78,7 +78,8 @@ async fn when_every_connection_is_taken_that_is_said() {
         assert!(matches!(none, Error::NoPlace { places: 2, .. }), "{none:?}");
         assert!(none.to_string().contains("none of the 2 connections"), "{none}");
         assert!(none.is_safe_to_retry());
-        assert_eq!(locks.hot(10), [], "no row was waited for");
+        let row = Row { level: Level::User, bucket: user("3").bucket(BUCKETS) };
+        assert!(locks.hot(10).iter().all(|hot| hot.row != row), "it was not that row that was waited for");
         drop(held);
         assert_nothing_is_left(&locks).await;
     }
@@ -127,12 +128,12 @@ async fn a_missing_bucket_is_named_with_what_makes_it_and_nothing_stays_locked()
         assert!(text.contains("playhouse locks provision"), "{text}");
         locks.acquire(user("u")).await.unwrap().release().await.unwrap();
         // Also when another level has a bucket of that number.
-        let mut ids = (0..).map(|number| format!("twin-{number}"));
-        let twin = ids.find(|id| user(id).bucket(BUCKETS) == account(id, "a").bucket(BUCKETS)).unwrap();
-        let bucket = account(&twin, "a").bucket(BUCKETS);
+        let mut ids = (0..100_000).map(|number| number.to_string());
+        let bucket = user("u").bucket(BUCKETS);
+        let twin = ids.find(|id| account("u", id).bucket(BUCKETS) == bucket).unwrap();
         let delete = format!("DELETE FROM hier_lock_buckets WHERE level = 1 AND bucket = {bucket}");
         place.connect().await.execute(sqlx::AssertSqlSafe(delete)).await.unwrap();
-        let missing = locks.acquire(account(&twin, "a")).await.unwrap_err();
+        let missing = locks.acquire(account("u", &twin)).await.unwrap_err();
         let expected = Row { level: Level::Account, bucket };
         assert!(matches!(missing, Error::MissingBucket(found) if found == expected), "{missing:?}");
         // Also when it is one of many.
