@@ -136,7 +136,7 @@ async fn the_table_stays_lockable_meanwhile() {
         }
         assert_eq!(running.await.unwrap().made, 150_000);
         assert!(times >= 20, "only {times} locks");
-        assert!(slowest < Duration::from_secs(1), "{slowest:?}");
+        assert!(slowest < Duration::from_secs(3), "{slowest:?}");
         held.release().await.unwrap();
         assert_eq!(status(&place).await.missing(), 0);
     }
@@ -181,12 +181,16 @@ async fn a_run_that_was_given_up_is_taken_up_by_the_next() {
         let place = empty(server).await;
         provision(&place.options(), 1_000).await;
         let provision = Provision::new(place.options(), 2_000);
-        let begun = tokio::sync::Notify::new();
-        tokio::select! {
-            biased;
-            () = begun.notified() => {}
-            done = provision.run(|_| begun.notify_one()) => panic!("{done:?}"),
-        }
+        // Refused as long as the server has not noticed that earlier connections were closed.
+        testkit::eventually("it is under way", PATIENCE, || async {
+            let begun = tokio::sync::Notify::new();
+            tokio::select! {
+                biased;
+                () = begun.notified() => Ok(()),
+                done = provision.run(|_| begun.notify_one()) => Err(format!("{done:?}")),
+            }
+        })
+        .await;
         let found = status(&place).await;
         assert_eq!((found.space.buckets, found.complete), (2_000, false));
         assert!(!provision.is_complete().await.unwrap());
