@@ -97,7 +97,8 @@ async fn an_older_program_lives_with_a_newer_database() {
 async fn what_was_interrupted_is_taken_up_again() {
     for server in need!(SqlServer::all_shared().await) {
         for done in [true, false] {
-            let db = Place::MySql(server.database().await).open().await;
+            let place = Place::MySql(server.database().await);
+            let db = place.open().await;
             db.migrate(ONE).await.unwrap();
             execute(
                 &db,
@@ -135,7 +136,8 @@ async fn a_table_of_somebody_else_is_not_taken_for_ours() {
 #[tokio::test]
 async fn what_was_begun_with_another_text_is_refused() {
     let server = need!(SqlServer::shared().await);
-    let db = Place::MySql(server.database().await).open().await;
+    let place = Place::MySql(server.database().await);
+    let db = place.open().await;
     db.migrate(ONE).await.unwrap();
     execute(&db, "UPDATE schema_migrations SET applied_at = NULL, checksum = REPEAT('x', 32)").await;
     let refused = db.migrate(ONE).await.unwrap_err();

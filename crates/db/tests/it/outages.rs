@@ -48,8 +48,8 @@ async fn nobody_is_given_a_connection_that_died_at_rest() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_network_is_noticed_and_got_over() {
-    let server = need!(SqlServer::shared().await);
-    let (_database, proxy, db) = through_proxy(server, 10, 500).await;
+    let server = need!(SqlServer::private().await);
+    let (_database, proxy, db) = through_proxy(&server, 10, 500).await;
     db.ping().await.unwrap();
     idle(&db, 1).await;
     proxy.half_open().await;
@@ -63,8 +63,8 @@ async fn a_silent_network_is_noticed_and_got_over() {
 /// The network stays silent: the place in the pool must be free all the same, and closing must end.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
-    let server = need!(SqlServer::shared().await);
-    let (_database, proxy, db) = through_proxy(server, 3, 300).await;
+    let server = need!(SqlServer::private().await);
+    let (_database, proxy, db) = through_proxy(&server, 3, 300).await;
     let (mut tx, committing) = (db.begin().await.unwrap(), db.begin().await.unwrap());
     let reading = db.connection().await.unwrap();
     proxy.half_open().await;
@@ -81,8 +81,8 @@ async fn a_connection_that_fell_silent_in_use_is_not_lost_to_the_pool() {
 /// The statement was sent and its answer is on the way: whether the transaction has begun nobody knows.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_begin_that_is_given_up_leaves_no_open_transaction_in_the_pool() {
-    let server = need!(SqlServer::mariadb().await);
-    let (_database, proxy, db) = through_proxy(server, 1, 5000).await;
+    let server = need!(SqlServer::private().await);
+    let (_database, proxy, db) = through_proxy(&server, 1, 5000).await;
     idle(&db, 1).await;
     proxy.delay(Duration::from_millis(100)).await;
     assert!(tokio::time::timeout(Duration::from_millis(150), db.begin()).await.is_err());
