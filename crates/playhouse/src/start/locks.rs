@@ -34,16 +34,16 @@ pub(super) async fn open(settings: &Settings) -> Result<Locks, Error> {
     let options = &settings.locks;
     let Some(server) = settings.db.server() else { return Ok(Locks::in_process(options)) };
     let provision = Provision::new(server.clone(), options.buckets);
-    if settings.db.migrate && !provision.is_complete().await? {
+    if !provision.is_complete().await? {
+        if !settings.db.migrate {
+            // If it is other buckets that are there, opening says so.
+            Locks::mysql(server, options).await?.close().await;
+            // As with a migration that is pending: better no process than one that fails now and then.
+            return Err(Error::NotProvisioned);
+        }
         provision.run(log()).await?;
     }
-    let locks = Locks::mysql(server, options).await?;
-    if provision.is_complete().await? {
-        return Ok(locks);
-    }
-    // As with a migration that is pending: better no process than one that fails now and then.
-    locks.close().await;
-    Err(Error::NotProvisioned)
+    Locks::mysql(server, options).await
 }
 
 /// Logs how far the making of buckets is, now and then.
