@@ -119,7 +119,8 @@ impl MySql {
                     return Ok(held);
                 }
                 // It was closed while nobody looked at it. Nothing was locked, so another session may try.
-                Err(Error::Unreachable(_) | Error::Lost) if used_before => {}
+                Err(Error::Lost) => {}
+                Err(Error::Unreachable(_)) if used_before => {}
                 Err(error @ Error::Unreachable(_)) => return Err(error),
                 Err(error) => {
                     // Earlier rows may be locked.

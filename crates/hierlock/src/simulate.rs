@@ -1,7 +1,5 @@
 //! How many buckets are enough: trying it out with the real hash, before any row is made.
 
-use std::time::Duration;
-
 use crate::Target;
 use crate::space::bucket;
 
@@ -27,11 +25,6 @@ pub struct Prediction {
 }
 
 impl Question {
-    /// How many are held at once, by how often and how long they are.
-    pub fn held_at(locks_per_second: f64, hold: Duration) -> u64 {
-        (locks_per_second * hold.as_secs_f64()).ceil().max(1.0) as u64
-    }
-
     pub fn answer(self) -> Prediction {
         let Self { ids, buckets, held } = self;
         let (buckets, held) = (buckets.max(1), held.min(ids));
@@ -41,8 +34,8 @@ impl Question {
         let mut counts = vec![0_u32; buckets as usize];
         let mut taken = vec![false; buckets as usize];
         // Those that are held are spread over all, as players at play are.
-        let is_held =
-            |number: u64| held > 0 && number * held / ids.max(1) != (number + 1) * held / ids.max(1);
+        let before = |number: u64| u128::from(number) * u128::from(held) / u128::from(ids.max(1));
+        let is_held = |number: u64| before(number) != before(number + 1);
         for number in 0..ids {
             counts[of(number)] += 1;
             if is_held(number) {
@@ -82,6 +75,5 @@ mod tests {
         assert_eq!((one_bucket.false_conflicts, one_bucket.sharing), (1.0, 1.0));
         let all_held = Question { ids: 10, buckets: 5, held: 99 }.answer();
         assert_eq!(all_held.false_conflicts, 0.0);
-        assert_eq!(Question::held_at(500.0, Duration::from_millis(20)), 10);
     }
 }

@@ -141,7 +141,7 @@ pub enum LocksCommand {
     /// rows than before can be made only while nobody is connected to the database; fewer, never.
     Provision {
         /// Make at most so many rows per second
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
         rows_per_second: Option<u32>,
     },
     /// Count the rows and tell what is missing; exits with 1 if anything is
@@ -149,10 +149,10 @@ pub enum LocksCommand {
     /// Predict how often ids wait for each other only because they share a bucket
     Simulate {
         /// How many ids there are at one level, players for instance
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=1_000_000_000))]
         ids: u64,
         /// How many buckets that level has [default: locks.buckets]
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000_000))]
         buckets: Option<u32>,
         /// How many of the ids are locked at the same time: locks per second times seconds held
         #[arg(long, value_name = "N", default_value_t = 1000)]

@@ -90,7 +90,7 @@ impl Provision {
     pub async fn run(&self, mut report: impl FnMut(Progress)) -> Result<Progress, Error> {
         let mut connection = connect(self.database.clone()).await?;
         bounded(BRIEF, record(&mut connection, self.buckets)).await?;
-        let total = u64::from(self.buckets) * Level::ALL.len() as u64;
+        let total = Space::new(self.buckets).rows();
         let began = Instant::now();
         let size = self.rows_per_second.map_or(CHUNK, |rate| (rate / 4).clamp(100, CHUNK));
         let shared = Arc::new(Shared {
@@ -123,11 +123,10 @@ impl Provision {
                 else => break,
             }
         }
-        sqlx::query("UPDATE hier_lock_space SET complete = TRUE WHERE id = ? AND buckets = ?")
+        let complete = sqlx::query("UPDATE hier_lock_space SET complete = TRUE WHERE id = ? AND buckets = ?")
             .bind(SPACE_ID)
-            .bind(self.buckets)
-            .execute(&mut connection)
-            .await?;
+            .bind(self.buckets);
+        bounded(BRIEF, complete.execute(&mut connection)).await?;
         connection.close().await?;
         Ok(progress)
     }
@@ -154,7 +153,7 @@ impl Provision {
             status.present += present;
             status.missing += wanted.saturating_sub(present);
             if present < wanted && status.first_missing.is_none() {
-                status.first_missing = first_missing(&mut connection, &chunk).await?;
+                status.first_missing = bounded(PER_CHUNK, first_missing(&mut connection, &chunk)).await?;
             }
         }
         connection.close().await?;
@@ -220,7 +219,7 @@ async fn work(
     tell: mpsc::UnboundedSender<Made>,
 ) -> Result<(), Error> {
     let mut connection = connect(database).await?;
-    let maker = Maker::new(&mut connection).await?;
+    let maker = bounded(BRIEF, Maker::new(&mut connection)).await?;
     while let Some(chunk) = shared.next() {
         shared.pace().await;
         let made = complete(&mut connection, maker, chunk).await?;

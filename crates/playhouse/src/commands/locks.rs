@@ -8,7 +8,7 @@ use hierlock::simulate::Question;
 use hierlock::{Locks, MySqlConnectOptions, Options, Provision, Space};
 
 use self::progress::{Display, grouped};
-use super::{Misuse, Outcome, layers, settings};
+use super::{Outcome, layers, settings};
 use crate::answer;
 use crate::cli::{self, LocksCommand};
 
@@ -44,7 +44,6 @@ async fn provision(
 ) -> anyhow::Result<Outcome> {
     let provision = Provision::new(server, buckets);
     let provision = match rows_per_second {
-        Some(0) => return Err(Misuse("--rows-per-second: at least 1".to_owned()).into()),
         Some(rate) => provision.throttled(rate),
         None => provision,
     };
@@ -92,9 +91,6 @@ async fn status(server: MySqlConnectOptions, ours: u32) -> anyhow::Result<Outcom
 
 fn simulate(question: Question) -> anyhow::Result<Outcome> {
     let Question { ids, buckets, held } = question;
-    if buckets == 0 {
-        return Err(Misuse("--buckets: at least 1".to_owned()).into());
-    }
     let (found, space) = (question.answer(), Space::new(buckets));
     let percent = |share: f64| match share * 100.0 {
         0.0 => "0 %".to_owned(),

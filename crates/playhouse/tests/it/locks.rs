@@ -197,6 +197,10 @@ async fn the_share_of_false_conflicts_is_predicted() {
     ]))
     .await;
     assert_eq!((code, by_setting), (0, said), "where none is given, that of the configuration counts");
-    let (code, _, errors) = run(playhouse(&["locks", "simulate", "--ids", "5", "--buckets", "0"])).await;
-    assert!(code == 2 && errors.contains("--buckets: at least 1"), "{errors}");
+    // What would take all memory, or for ever, is refused before it begins.
+    for wrong in [["--buckets", "0"], ["--buckets", "4000000000"], ["--ids", "1000000000000"]] {
+        let args = ["locks", "simulate"].into_iter().chain((wrong[0] != "--ids").then_some("--ids=5"));
+        let (code, _, errors) = run(playhouse(&args.chain(wrong).collect::<Vec<_>>())).await;
+        assert!(code == 2 && errors.contains(&format!("{} is not in", wrong[1])), "{errors}");
+    }
 }
