@@ -9,5 +9,5 @@ pub mod finding;
 pub mod id;
 
 pub use backoff::Backoff;
-pub use clock::{Clock, Timestamp};
+pub use clock::{Clock, NotATime, Timestamp};
 pub use error::Code;

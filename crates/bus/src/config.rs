@@ -47,7 +47,7 @@ impl Section for Config {
             credentials: reader.optional("credentials"),
             monitor_url: reader.optional("monitor_url"),
         };
-        reader.check(&["stream"], is_stream_name(&config.stream), || {
+        reader.check(&["stream"], is_name(&config.stream), || {
             "must be a name of letters, digits, `_` and `-`".to_owned()
         });
         reader.check(&["subjects"], is_subject(&config.subjects), || {
@@ -57,7 +57,8 @@ impl Section for Config {
     }
 }
 
-fn is_stream_name(name: &str) -> bool {
+/// Whether NATS takes it for the name of a stream or of a consumer.
+pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 

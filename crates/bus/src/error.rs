@@ -28,12 +28,18 @@ pub enum Error {
     /// The stream is not what we need, and only an operator can say what should become of it.
     #[error("the stream {name} cannot be used: {reason}")]
     Stream { name: String, reason: String },
+    /// The subscription is not sound, or a consumer of its name is for something else.
+    #[error("the consumer {name} cannot be used: {reason}")]
+    Consumer { name: String, reason: String },
     /// The event is larger than the bus takes.
     #[error("the event is too large: {0}")]
     TooLarge(String),
     /// The event cannot be published, now or later.
     #[error("the event cannot be published: {0}")]
     Event(String),
+    /// What was delivered is no event of ours, and never will be.
+    #[error("the event cannot be read: {0}")]
+    Unreadable(String),
 }
 
 impl Error {

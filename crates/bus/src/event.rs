@@ -1,9 +1,13 @@
 //! An event, and how it is written.
 
+use std::borrow::Cow;
+use std::fmt::Display;
+
 use base::{Timestamp, typed_id};
 use bytes::Bytes;
-use serde::Serialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 use crate::Error;
 
@@ -70,6 +74,25 @@ struct Head<'a> {
     datacontenttype: &'static str,
 }
 
+/// What we read of a CloudEvent.
+#[derive(Deserialize)]
+struct Found<'a> {
+    #[serde(borrow)]
+    specversion: Cow<'a, str>,
+    #[serde(borrow)]
+    id: Cow<'a, str>,
+    source: String,
+    #[serde(rename = "type")]
+    kind: String,
+    #[serde(borrow)]
+    time: Cow<'a, str>,
+    partitionkey: Option<String>,
+    traceparent: Option<String>,
+    /// As it is written: to parse it and write it again might change its numbers.
+    #[serde(borrow)]
+    data: &'a RawValue,
+}
+
 impl Event {
     /// As a CloudEvent in structured mode.
     pub(crate) fn encode(&self) -> Result<Bytes, Error> {
@@ -92,6 +115,28 @@ impl Event {
         Ok(body.into())
     }
 
+    /// From a CloudEvent in structured mode.
+    pub(crate) fn decode(subject: &str, body: &[u8]) -> Result<Self, Error> {
+        fn wrong(what: &str, text: &str, why: impl Display) -> Error {
+            Error::Unreadable(format!("its {what} {text:?}: {why}"))
+        }
+        let found: Found<'_> =
+            serde_json::from_slice(body).map_err(|error| Error::Unreadable(error.to_string()))?;
+        if !found.specversion.starts_with("1.") {
+            return Err(wrong("specversion", &found.specversion, "we read 1.0"));
+        }
+        Ok(Self {
+            id: found.id.parse().map_err(|error| wrong("id", &found.id, error))?,
+            subject: subject.to_owned(),
+            kind: found.kind,
+            source: found.source,
+            time: found.time.parse().map_err(|error| wrong("time", &found.time, error))?,
+            key: found.partitionkey,
+            traceparent: found.traceparent,
+            data: Json(Bytes::copy_from_slice(found.data.get().as_bytes())),
+        })
+    }
+
     /// The trace, if it is one: a broken trace does not keep an event from being told.
     pub(crate) fn trace(&self) -> Option<&str> {
         let is_sound = |text: &&str| {
@@ -112,10 +157,12 @@ impl Event {
 
 /// Whether NATS takes it for the name of one place: no empty words, no wildcards, nothing that ends a line.
 pub(crate) fn is_subject(text: &str) -> bool {
-    let is_word = |word: &str| {
-        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
-    };
     text.split('.').all(is_word)
+}
+
+/// Whether it is one word of a subject, and no wildcard.
+pub(crate) fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 
 #[cfg(test)]
@@ -155,6 +202,42 @@ mod tests {
         let bare = Event { key: None, traceparent: Some("x\r\ny".to_owned()), ..event() };
         let body: Value = serde_json::from_slice(&bare.encode().unwrap()).unwrap();
         assert!(body.get("partitionkey").is_none() && body.get("traceparent").is_none(), "{body}");
+    }
+
+    #[test]
+    fn what_was_written_is_read() {
+        let exact =
+            Json::from_text(r#"{ "price": 1.10, "stock": 123456789012345678901234567890, "\u00e4": null }"#);
+        let bare = Event { key: None, traceparent: None, data: exact.unwrap(), ..event() };
+        let odd = Event { kind: "\"quoted\"\n".to_owned(), source: "ä".to_owned(), ..event() };
+        for event in [event(), bare, odd] {
+            assert_eq!(Event::decode(&event.subject, &event.encode().unwrap()).unwrap(), event);
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_is_refused_with_the_cause() {
+        let sound: Value = serde_json::from_slice(&event().encode().unwrap()).unwrap();
+        let with = |key: &str, value: Value| {
+            let mut body = sound.clone();
+            body[key] = value;
+            Event::decode("a", body.to_string().as_bytes())
+        };
+        let extended = with("theirs", json!({"a": 1})).unwrap();
+        assert_eq!(extended.id, event().id);
+        for (key, value) in [
+            ("specversion", json!("0.3")),
+            ("id", json!("A234-1234")),
+            ("time", json!("yesterday")),
+            ("type", json!(7)),
+            ("source", json!(null)),
+        ] {
+            let error = with(key, value).unwrap_err();
+            assert!(matches!(error, Error::Unreadable(_)), "{key}: {error:?}");
+        }
+        for wrong in ["", "{}", "[]", "null", "\u{0}"] {
+            assert!(matches!(Event::decode("a", wrong.as_bytes()), Err(Error::Unreadable(_))), "{wrong}");
+        }
     }
 
     #[test]

@@ -4,7 +4,9 @@
 //! duplicate window, and events that are too large are refused. It keeps at most `bus.memory_events`; the oldest go first. It
 //! ends with the process, so whatever must not be lost is kept in the database until it has been published and read.
 
-use std::collections::{HashSet, VecDeque};
+mod consumer;
+
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -12,6 +14,8 @@ use bytes::Bytes;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+pub(crate) use self::consumer::MemoryConsumer;
+use self::consumer::Shared;
 use crate::{Config, Error, Event, EventId};
 
 /// The default of NATS, so that what works here works there.
@@ -30,6 +34,8 @@ struct Inner {
     log: Mutex<Log>,
     /// The position of the newest event.
     last: watch::Sender<u64>,
+    /// The durable consumers by their names.
+    consumers: Mutex<HashMap<String, Arc<Shared>>>,
 }
 
 #[derive(Debug, Default)]
@@ -61,6 +67,7 @@ impl Memory {
             duplicate_window: crate::stream::duplicate_window(config.max_age),
             log: Mutex::default(),
             last: watch::Sender::new(0),
+            consumers: Mutex::default(),
         }))
     }
 
@@ -80,8 +87,12 @@ impl Memory {
     pub fn read_after(&self, position: u64, max: usize) -> Vec<Stored> {
         let mut log = self.0.lock();
         log.forget(&self.0, Instant::now());
-        let first = log.events.partition_point(|(_, event)| event.position <= position);
-        log.events.iter().skip(first).take(max).map(|(_, event)| event.clone()).collect()
+        log.after(position).take(max).cloned().collect()
+    }
+
+    /// How many events it keeps at most.
+    pub fn capacity(&self) -> usize {
+        self.0.max_events
     }
 
     /// The position of the newest event; 0 before the first.
@@ -120,6 +131,18 @@ impl Log {
             self.events.pop_front();
         }
         Ok(())
+    }
+
+    /// The events after a position, oldest first.
+    fn after(&self, position: u64) -> impl Iterator<Item = &Stored> {
+        let first = self.events.partition_point(|(_, event)| event.position <= position);
+        self.events.range(first..).map(|(_, event)| event)
+    }
+
+    /// The event at a position; `None` if it is no longer kept.
+    fn at(&self, position: u64) -> Option<&Stored> {
+        let found = self.events.binary_search_by_key(&position, |(_, event)| event.position).ok()?;
+        self.events.get(found).map(|(_, event)| event)
     }
 
     /// Lets go of what is too old.

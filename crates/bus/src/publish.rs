@@ -16,8 +16,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::{Error, Event, Nats};
 
-/// Between looks for a stream that is not there.
-const LOOK_AGAIN: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
+/// Between looks for a stream or a consumer that is not there.
+pub(crate) const LOOK_AGAIN: Backoff = Backoff::new(Duration::from_millis(10), Duration::from_millis(200));
 
 /// What became of each event of a batch.
 struct Results(Vec<Outcome>);

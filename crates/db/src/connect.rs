@@ -12,14 +12,14 @@ use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Connection, Executor, MySql, Sqlite};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, SqlSafeStr, Sqlite};
 use url::Url;
 
 use crate::config::lock_path;
-use crate::error::bounded;
+use crate::error::{bounded, silent};
 use crate::pooled::Pooled;
 use crate::tx::Either;
-use crate::{Config, Conn, DbUrl, Error, Raw, Tx};
+use crate::{Config, Conn, DbUrl, Error, Tx};
 
 /// More than there are statement texts, so that none is ever prepared twice on one connection.
 const STATEMENT_CACHE: usize = 1024;
@@ -44,6 +44,14 @@ impl Dialect {
             Self::Sqlite => sqlite,
             Self::MySql => mysql,
         }
+    }
+
+    /// The store's clock in milliseconds, as an expression; the same throughout a statement.
+    pub const fn now(self) -> &'static str {
+        self.pick(
+            "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+            "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)",
+        )
     }
 }
 
@@ -102,7 +110,7 @@ impl Db {
             }
             Pools::MySql(pool) => Either::MySql(Pooled::begin(pool, "START TRANSACTION", self.limit).await?),
         };
-        Ok(Tx { connection, lock: None })
+        Ok(Tx::new(connection))
     }
 
     /// Begins a transaction that may write and holds the locks until it ends, however it does.
@@ -110,16 +118,29 @@ impl Db {
     /// On MySQL the locks are part of the transaction. On SQLite they are taken before it begins: there is one writer, and
     /// one that waits for a lock would keep its holder from writing.
     pub async fn begin_locked(&self, locks: &Locks, targets: &[Target<'_>]) -> Result<Tx, Error> {
-        let before = match &self.pools {
-            Pools::Sqlite { .. } => Some(locks.acquire_all(targets.iter().copied()).await?),
-            Pools::MySql(_) => None,
-        };
-        let mut tx = self.begin().await?;
-        if let Raw::MySql(connection) = tx.raw() {
-            locks.lock_in(connection, targets.iter().copied()).await?;
+        // Longer than for anything else nobody waits for a lock: see `row_wait`.
+        let locks = &locks.within(self.limit);
+        let targets = targets.iter().copied();
+        match &self.pools {
+            Pools::Sqlite { .. } => {
+                let lock = locks.acquire_all(targets).await?;
+                Ok(Tx { lock: Some(lock), ..self.begin().await? })
+            }
+            Pools::MySql(pool) => {
+                let (mut connection, number) = Pooled::begin_numbered(pool, self.limit).await?;
+                locks.lock_in_session(&mut connection, number, targets).await?;
+                Ok(Tx::new(Either::MySql(connection)))
+            }
         }
-        tx.lock = before;
-        Ok(tx)
+    }
+
+    /// Does something that should not take long, and gives up when it does: a statement by itself waits as long as its caller
+    /// does, also on a connection that has fallen silent.
+    pub async fn bounded<T, E: From<Error>>(&self, work: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        match tokio::time::timeout(self.limit, work).await {
+            Ok(done) => done,
+            Err(_) => Err(silent(self.limit).into()),
+        }
     }
 
     /// A connection for reading.
@@ -142,7 +163,8 @@ impl Db {
 
     /// The program behind the connection and its version.
     pub async fn version(&self) -> Result<String, Error> {
-        let version: String = self.read_one("SELECT sqlite_version()", "SELECT VERSION()").await?;
+        let text = self.dialect().pick("SELECT sqlite_version()", "SELECT VERSION()");
+        let version: String = self.read_one(text).await?;
         let name = match self.dialect() {
             Dialect::Sqlite => "SQLite",
             Dialect::MySql if version.contains("MariaDB") => "MariaDB",
@@ -153,19 +175,18 @@ impl Db {
 
     /// The store's clock: the one that leases are compared by.
     pub async fn now(&self) -> Result<Timestamp, Error> {
-        const SQLITE: &str = "SELECT CAST(unixepoch('subsec') * 1000 AS INTEGER)";
-        const MYSQL: &str = "SELECT CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED)";
-        self.read_one(SQLITE, MYSQL).await.map(Timestamp::from_millis)
+        let text = format!("SELECT {}", self.dialect().now());
+        self.read_one(AssertSqlSafe(text)).await.map(Timestamp::from_millis)
     }
 
     /// The one value that a question without parameters has for an answer.
-    async fn read_one<T>(&self, sqlite: &'static str, mysql: &'static str) -> Result<T, Error>
+    async fn read_one<T>(&self, text: impl SqlSafeStr) -> Result<T, Error>
     where
         T: Send + Unpin,
         for<'r> T:
             sqlx::Decode<'r, Sqlite> + sqlx::Type<Sqlite> + sqlx::Decode<'r, MySql> + sqlx::Type<MySql>,
     {
-        let text = self.dialect().pick(sqlite, mysql);
+        let text = text.into_sql_str();
         let reading = async {
             let mut connection = self.connection().await?;
             Ok::<_, Error>(crate::on!(connection, raw => sqlx::query_scalar(text).fetch_one(raw).await?))
@@ -260,15 +281,20 @@ async fn open_mysql(url: &Url, config: &Config) -> Result<Pools, Error> {
     let options = mysql_options(url)?;
     // The pool would answer every failure to connect with a timeout; a first connection of our own tells the cause.
     bounded(config.acquire_timeout, options.connect()).await?.close().await?;
+    let row_wait =
+        format!("SET SESSION innodb_lock_wait_timeout = {}", config.acquire_timeout.as_secs().max(1));
     let pool = MySqlPoolOptions::new()
         .max_connections(config.max_connections)
         .acquire_timeout(config.acquire_timeout)
-        .after_connect(|connection, _| {
+        .after_connect(move |connection, _| {
+            let row_wait = row_wait.clone();
             Box::pin(async move {
                 // REPEATABLE READ locks gaps, and so blocks those who insert beside what a worker claims.
                 connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
                 // Without strict mode a value that does not fit is cut to fit, and nobody is told.
                 connection.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')").await?;
+                // Whoever waits for a row gives up while its caller is still there to be told.
+                connection.execute(AssertSqlSafe(row_wait)).await?;
                 Ok(())
             })
         })

@@ -77,11 +77,14 @@ pub(crate) async fn bounded<T, E: Into<Error>>(
 ) -> Result<T, Error> {
     match tokio::time::timeout(limit, work).await {
         Ok(done) => done.map_err(Into::into),
-        Err(_) => {
-            let silent = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
-            Err(Error::Unreachable(silent.into()))
-        }
+        Err(_) => Err(silent(limit)),
     }
+}
+
+/// Nothing was heard for so long.
+pub(crate) fn silent(limit: Duration) -> Error {
+    let silent = io::Error::new(io::ErrorKind::TimedOut, format!("no answer within {limit:?}"));
+    Error::Unreachable(silent.into())
 }
 
 impl From<sqlx::Error> for Error {

@@ -14,25 +14,37 @@ mod connect;
 mod deployment;
 mod doctor;
 mod error;
+mod idempotency;
 mod metrics;
 mod migrate;
 mod pooled;
+mod script;
 mod tx;
 
 pub use self::config::{Config, DbUrl};
 pub use connect::{Db, Dialect};
 pub use doctor::examine;
 pub use error::Error;
+pub use idempotency::{BadKey, Earlier, IdempotencyKey};
 pub use migrate::{Migration, Migrations, Status};
+pub use script::Value;
 pub use tx::{Conn, Raw, Tx};
 
 /// The tables that belong to no service.
 pub const MIGRATIONS: Migrations = Migrations {
     component: "db",
-    list: &[Migration {
-        version: 1,
-        name: "deployment_settings",
-        sqlite: include_str!("../migrations/sqlite/0001_deployment_settings.sql"),
-        mysql: include_str!("../migrations/mysql/0001_deployment_settings.sql"),
-    }],
+    list: &[
+        Migration {
+            version: 1,
+            name: "deployment_settings",
+            sqlite: include_str!("../migrations/sqlite/0001_deployment_settings.sql"),
+            mysql: include_str!("../migrations/mysql/0001_deployment_settings.sql"),
+        },
+        Migration {
+            version: 2,
+            name: "idempotency_keys",
+            sqlite: include_str!("../migrations/sqlite/0002_idempotency_keys.sql"),
+            mysql: include_str!("../migrations/mysql/0002_idempotency_keys.sql"),
+        },
+    ],
 };

@@ -2,22 +2,43 @@
 //!
 //! The driver's own way back to the pool asks the server whether the connection still works, and waits for the answer for
 //! ever: on a network that has fallen silent every connection in use would be lost to the pool for good.
+//!
+//! Transactions are begun and ended by statements of ours, so that they can be sent together with others.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::pin::Pin;
 use std::time::Duration;
 
 use sqlx::pool::PoolConnection;
-use sqlx::{Database, Pool, SqlSafeStr};
-use sqlx_core::transaction::TransactionManager;
+use sqlx::{Database, Executor, MySql, Pool, SqlSafeStr, SqlStr, Sqlite};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::Error;
 use crate::error::bounded;
 
+/// A database that can be told something in a text of several statements.
+pub(crate) trait Told: Database {
+    fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_>;
+}
+
+type Telling<'a> = Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send + 'a>>;
+
+impl Told for Sqlite {
+    fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_> {
+        Box::pin(async move { connection.execute(text).await.map(drop) })
+    }
+}
+
+impl Told for MySql {
+    fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_> {
+        Box::pin(async move { connection.execute(text).await.map(drop) })
+    }
+}
+
 /// A connection, in a transaction or not. An open transaction is rolled back when it is dropped.
-pub(crate) struct Pooled<D: Database> {
+pub(crate) struct Pooled<D: Told> {
     /// Some until it is dropped.
     connection: Option<PoolConnection<D>>,
     state: State,
@@ -33,7 +54,7 @@ enum State {
     InDoubt,
 }
 
-impl<D: Database> Pooled<D> {
+impl<D: Told> Pooled<D> {
     pub(crate) async fn acquire(pool: &Pool<D>, limit: Duration) -> Result<Self, Error> {
         Ok(Self { connection: Some(pool.acquire().await?), state: State::NoTransaction, limit })
     }
@@ -45,46 +66,76 @@ impl<D: Database> Pooled<D> {
     ) -> Result<Self, Error> {
         let mut this = Self::acquire(pool, limit).await?;
         this.state = State::InDoubt;
-        let statement = Some(statement.into_sql_str());
-        bounded(limit, D::TransactionManager::begin(&mut this, statement)).await?;
+        bounded(limit, D::tell(&mut this, statement.into_sql_str())).await?;
         this.state = State::Open;
         Ok(this)
     }
 
-    pub(crate) async fn commit(mut self) -> Result<(), Error> {
+    /// Ends the transaction by a text whose last statement is `COMMIT`.
+    pub(crate) async fn commit(mut self, text: SqlStr) -> Result<(), Error> {
         self.state = State::InDoubt;
-        bounded(self.limit, D::TransactionManager::commit(&mut self)).await?;
-        self.state = State::NoTransaction;
-        Ok(())
+        let told = bounded(self.limit, D::tell(&mut self, text)).await;
+        self.state = match &told {
+            Ok(()) => State::NoTransaction,
+            // We do not know what became of it.
+            Err(Error::Unreachable(_)) => State::InDoubt,
+            // A statement was refused, and those behind it were not run.
+            Err(_) => State::Open,
+        };
+        told
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), Error> {
         self.state = State::InDoubt;
-        bounded(self.limit, D::TransactionManager::rollback(&mut self)).await?;
+        bounded(self.limit, D::tell(&mut self, ROLLBACK.into_sql_str())).await?;
         self.state = State::NoTransaction;
         Ok(())
     }
 }
 
-impl<D: Database> Drop for Pooled<D> {
-    fn drop(&mut self) {
-        let Some(mut connection) = self.connection.take() else { return };
-        let runtime = match (self.state, Handle::try_current()) {
-            (State::NoTransaction, Ok(runtime)) => runtime,
-            (State::Open, Ok(runtime)) => {
-                // Sent with what is sent next, which is the question whether the connection still works.
-                D::TransactionManager::start_rollback(&mut connection);
-                runtime
-            }
-            // Closing it says enough: the server rolls back what was not committed. The pool opens another one.
-            (State::InDoubt, _) | (_, Err(_)) => return drop(connection.detach()),
+const ROLLBACK: &str = "ROLLBACK";
+
+impl Pooled<MySql> {
+    /// Begins a transaction, and asks for the server's number of the connection on the same way.
+    pub(crate) async fn begin_numbered(pool: &Pool<MySql>, limit: Duration) -> Result<(Self, u64), Error> {
+        const BEGIN: &str = "START TRANSACTION; SELECT CONNECTION_ID()";
+        let mut this = Self::acquire(pool, limit).await?;
+        this.state = State::InDoubt;
+        let asking = async {
+            // All of them: what is left unread of an answer is an error of the next question.
+            let rows = sqlx::raw_sql(BEGIN).fetch_all(&mut *this).await?;
+            let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
+            sqlx::Row::try_get::<u64, _>(row, 0)
         };
-        // When the time is over the connection is closed and its place is free.
-        runtime.spawn(timeout(self.limit, connection.return_to_pool()));
+        let number = bounded(limit, asking).await?;
+        this.state = State::Open;
+        Ok((this, number))
     }
 }
 
-impl<D: Database> Deref for Pooled<D> {
+impl<D: Told> Drop for Pooled<D> {
+    fn drop(&mut self) {
+        let Some(mut connection) = self.connection.take() else { return };
+        let (is_open, limit) = (self.state == State::Open, self.limit);
+        let runtime = match (self.state, Handle::try_current()) {
+            (State::NoTransaction | State::Open, Ok(runtime)) => runtime,
+            // Closing it says enough: the server rolls back what was not committed. The pool opens another one.
+            (State::InDoubt, _) | (_, Err(_)) => return drop(connection.detach()),
+        };
+        runtime.spawn(async move {
+            if is_open {
+                let rolled_back = timeout(limit, D::tell(&mut connection, ROLLBACK.into_sql_str())).await;
+                if !matches!(rolled_back, Ok(Ok(()))) {
+                    return drop(connection.detach());
+                }
+            }
+            // When the time is over the connection is closed and its place is free.
+            let _ = timeout(limit, connection.return_to_pool()).await;
+        });
+    }
+}
+
+impl<D: Told> Deref for Pooled<D> {
     type Target = D::Connection;
 
     #[expect(clippy::expect_used, reason = "see the field")]
@@ -93,14 +144,14 @@ impl<D: Database> Deref for Pooled<D> {
     }
 }
 
-impl<D: Database> DerefMut for Pooled<D> {
+impl<D: Told> DerefMut for Pooled<D> {
     #[expect(clippy::expect_used, reason = "see the field")]
     fn deref_mut(&mut self) -> &mut Self::Target {
         self.connection.as_mut().expect("not dropped yet")
     }
 }
 
-impl<D: Database> fmt::Debug for Pooled<D> {
+impl<D: Told> fmt::Debug for Pooled<D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Pooled").field("state", &self.state).finish_non_exhaustive()
     }

@@ -1,10 +1,15 @@
 //! Connections and transactions of either dialect.
 
+use std::sync::Arc;
+
 use hierlock::Lock;
-use sqlx::{MySql, MySqlConnection, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection, SqlSafeStr, Sqlite, SqliteConnection};
+
+use tokio::sync::Notify;
 
 use crate::pooled::Pooled;
-use crate::{Dialect, Error};
+use crate::script::Script;
+use crate::{Dialect, Error, Value};
 
 /// An open transaction. It is rolled back unless [`commit`](Self::commit) is called.
 ///
@@ -15,6 +20,10 @@ pub struct Tx {
     pub(crate) connection: Either,
     /// Of this process, for a store whose own locks would not do.
     pub(crate) lock: Option<Lock>,
+    /// Who is woken when the transaction has become true.
+    pub(crate) waiting: Vec<Arc<Notify>>,
+    /// What is written on the way of the commit.
+    pub(crate) script: Script,
 }
 
 /// A connection outside of any transaction, for reading.
@@ -35,18 +44,46 @@ pub(crate) enum Either {
 }
 
 impl Tx {
+    pub(crate) fn new(connection: Either) -> Self {
+        Self { connection, lock: None, waiting: Vec::new(), script: Script::default() }
+    }
+
     /// Makes everything done in the transaction true, or nothing of it. When it fails with [`Error::Unreachable`], nobody
     /// knows which: the caller has to look, or to do it again in a way that can be done twice.
     pub async fn commit(self) -> Result<(), Error> {
-        let Self { connection, lock: _held } = self;
+        let Self { connection, lock: _held, waiting, script } = self;
+        let text = AssertSqlSafe(script.ending_with("COMMIT")).into_sql_str();
         match connection {
-            Either::Sqlite(tx) => tx.commit().await,
-            Either::MySql(tx) => tx.commit().await,
+            Either::Sqlite(tx) => tx.commit(text).await?,
+            Either::MySql(tx) => tx.commit(text).await?,
+        }
+        waiting.iter().for_each(|waiting| waiting.notify_one());
+        Ok(())
+    }
+
+    /// Inserts rows when the transaction is committed, with the same message to the server. `head` is the statement up to
+    /// `VALUES`, and never made of what somebody sent.
+    ///
+    /// For what this transaction does not read itself. What is wrong with it is the commit's error, and then nothing has
+    /// happened.
+    pub fn insert_at_commit<'a, const N: usize>(
+        &mut self,
+        head: &str,
+        rows: impl IntoIterator<Item = [Value<'a>; N]>,
+    ) {
+        let dialect = self.dialect();
+        self.script.insert(dialect, head, rows);
+    }
+
+    /// Wakes whoever waits, once the transaction has been committed. If it never is, nobody is woken.
+    pub fn wake_after_commit(&mut self, waiting: &Arc<Notify>) {
+        if !self.waiting.iter().any(|known| Arc::ptr_eq(known, waiting)) {
+            self.waiting.push(waiting.clone());
         }
     }
 
     pub async fn rollback(self) -> Result<(), Error> {
-        let Self { connection, lock: _held } = self;
+        let Self { connection, lock: _held, .. } = self;
         match connection {
             Either::Sqlite(tx) => tx.rollback().await,
             Either::MySql(tx) => tx.rollback().await,

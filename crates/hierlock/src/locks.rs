@@ -155,11 +155,31 @@ impl Locks {
         transaction: &mut MySqlConnection,
         targets: impl IntoIterator<Item = Target<'a>>,
     ) -> Result<(), Error> {
+        self.lock_in_open(transaction, None, targets).await
+    }
+
+    /// As [`lock_in`](Self::lock_in), for a caller who has begun the transaction and asked for the connection's number on the same
+    /// way: that saves a round trip. Where no transaction is open, nothing stays locked.
+    pub async fn lock_in_session<'a>(
+        &self,
+        transaction: &mut MySqlConnection,
+        number: u64,
+        targets: impl IntoIterator<Item = Target<'a>>,
+    ) -> Result<(), Error> {
+        self.lock_in_open(transaction, Some(number), targets).await
+    }
+
+    async fn lock_in_open<'a>(
+        &self,
+        transaction: &mut MySqlConnection,
+        number: Option<u64>,
+        targets: impl IntoIterator<Item = Target<'a>>,
+    ) -> Result<(), Error> {
         let Store::MySql(store) = &self.store else { return Err(Error::NoTransaction) };
         let plan = self.plan(targets)?;
         let measured = self.measure(&plan);
         let deadline = measured.began + self.patience;
-        let locked = store.lock_in(transaction, &plan, deadline, self.patience).await;
+        let locked = store.lock_in(transaction, number, &plan, deadline, self.patience).await;
         measured.ended(&locked);
         locked
     }

@@ -134,19 +134,23 @@ impl MySql {
     pub(crate) async fn lock_in(
         &self,
         transaction: &mut MySqlConnection,
+        number: Option<u64>,
         plan: &Plan,
         deadline: Instant,
         patience: Duration,
     ) -> Result<(), Error> {
         type Manager = <sqlx::MySql as Database>::TransactionManager;
-        if Manager::get_transaction_depth(transaction) == 0 {
+        if number.is_none() && Manager::get_transaction_depth(transaction) == 0 {
             // Each statement would be a transaction of its own, and its locks gone with its end.
             return Err(Error::NoTransaction);
         }
         let sessions = &self.0.sessions;
         let known = timeout_at(deadline, async {
             sessions.be_there().await?;
-            Ok::<_, Error>(session::id(transaction).await?)
+            match number {
+                Some(number) => Ok(number),
+                None => Ok::<_, Error>(session::id(transaction).await?),
+            }
         });
         let Ok(id) = known.await else { return Err(Error::Timeout(patience)) };
         let wanted = Wanted::new(&self.0.killer, id?, Instant::now(), None);

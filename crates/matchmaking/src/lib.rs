@@ -13,7 +13,6 @@
 //! Failure modes: while the store is away, calls fail with `Unavailable`, engines do nothing and relays wait. A store that comes
 //! back empty is a store without tickets: watchers are told that theirs are gone.
 
-mod batch;
 mod config;
 pub mod engine;
 mod error;
@@ -31,5 +30,5 @@ pub use error::Error;
 pub use frontend::{Frontend, FrontendConfig};
 pub use metrics::Metrics;
 pub use operator::{Operator, operator_routes};
-pub use relay::Relay;
+pub use relay::{Relay, events};
 pub use store::Store;

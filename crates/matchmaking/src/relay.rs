@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use base::Timestamp;
 use base::id::ProcessId;
-use bus::{Bus, Event, EventId, Json};
+use bus::{Bus, Event, EventId, EventKind, Json};
 use proto::playhouse::MatchMade;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde::Serialize;
+use serde_json::json;
 use tokio::sync::Notify;
 
 use crate::metrics::Metrics;
@@ -154,7 +155,7 @@ fn event(made: &MatchMade) -> Option<Event> {
     };
     Some(Event {
         id: EventId::from_uuid(*id.as_uuid()),
-        subject: "match.made".to_owned(),
+        subject: MATCH_MADE.trim_start_matches("playhouse.").to_owned(),
         kind: MATCH_MADE.to_owned(),
         source: "/playhouse/matchmaking".to_owned(),
         time: Timestamp::from_millis(made.made_at),
@@ -162,6 +163,22 @@ fn event(made: &MatchMade) -> Option<Event> {
         traceparent: Some(made.traceparent.clone()).filter(|trace| !trace.is_empty()),
         data: Json::of(&data).ok()?,
     })
+}
+
+/// Every kind of event that is told here.
+pub fn events() -> Vec<EventKind> {
+    let text = json!({ "type": "string" });
+    let schema = json!({
+        "type": "object",
+        "required": ["match_id", "match_profile", "match_function", "ticket_ids", "connection"],
+        "properties": {
+            "match_id": text, "match_profile": text, "match_function": text,
+            "ticket_ids": { "type": "array", "items": text, "description": "The tickets that play." },
+            "connection": { "type": "string", "description": "Where the match is played." },
+        },
+    });
+    let summary = "A match was made, and its tickets were assigned to a server.";
+    vec![EventKind { kind: MATCH_MADE, summary, key: "{match_id}", schema }]
 }
 
 #[cfg(test)]

@@ -24,7 +24,9 @@ pub enum Command {
     Config(Config),
     Doctor(Doctor),
     Locks(Locks),
+    Outbox(Outbox),
     Tickets(Tickets),
+    Token(Token),
     Completions(Completions),
 }
 
@@ -169,6 +171,86 @@ pub enum LocksCommand {
     },
     /// Try out who waits for whom, live, and compare it with the rules; exits with 1 if anything differs
     Matrix,
+}
+
+/// Look at events on their way to the bus, and mend what is stuck
+///
+/// Asks a running process at its admin port, which listen.admin says where it is: any process, or `playhouse dev`.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse outbox list --state failed
+  playhouse outbox blocked
+  playhouse outbox show 0198c0de-0000-7000-8000-000000000001
+  playhouse outbox retry 0198c0de-0000-7000-8000-000000000001
+  playhouse outbox republish --since 10m    after NATS lost what it had acknowledged")]
+pub struct Outbox {
+    /// The admin address of a running process [default: that of listen.admin]
+    #[arg(long, value_name = "URL", global = true)]
+    pub admin: Option<String>,
+    /// Print JSON, for scripts
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(flatten)]
+    pub from: From,
+    #[command(subcommand)]
+    pub what: OutboxCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum OutboxCommand {
+    /// The newest events; or those in one state, the longest in it first
+    List {
+        /// Which ones
+        #[arg(long, default_value = "all", value_parser = ["all", "open", "published", "failed", "skipped"])]
+        state: String,
+        /// How many at most
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
+    },
+    /// Keys whose next event has failed, so that the events behind it wait
+    Blocked {
+        /// How many at most
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
+    },
+    /// One event: its state, its attempts, and what it says
+    Show {
+        /// Its id, or its number in the outbox
+        event: String,
+    },
+    /// Try an event that has failed again; those behind it follow
+    Retry {
+        /// Its id, or its number in the outbox
+        event: String,
+    },
+    /// Give up an event: it is never published, and those behind it go on
+    Skip {
+        /// Its id, or its number in the outbox
+        event: String,
+    },
+    /// Publish again what was published lately
+    ///
+    /// For a NATS that lost what it had acknowledged. Every event keeps its id: what NATS still has it drops, within its duplicate
+    /// window, and readers know what they have had.
+    Republish {
+        /// Since when: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m
+        #[arg(long, value_name = "TIME")]
+        since: String,
+    },
+}
+
+/// Make a token for a service, and tell its hash for the configuration
+///
+/// The token is shown once and kept nowhere.
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  playhouse token shop --may read,entitlements")]
+pub struct Token {
+    /// What the service is called
+    pub name: String,
+    /// What it may do, separated by commas: read, accounts, entitlements, operator
+    #[arg(long, value_name = "RIGHTS", default_value = "read", value_delimiter = ',')]
+    pub may: Vec<String>,
 }
 
 /// Look at matchmaking tickets and mend them

@@ -6,8 +6,10 @@ mod dev;
 mod doctor;
 mod locks;
 mod migrate;
+mod outbox;
 mod serve;
 mod tickets;
+mod token;
 
 use std::path::PathBuf;
 
@@ -51,7 +53,9 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Config(args) => config::run(&args),
         Command::Doctor(args) => runtime()?.block_on(doctor::run(args)),
         Command::Locks(args) => runtime()?.block_on(locks::run(args)),
+        Command::Outbox(args) => runtime()?.block_on(outbox::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
+        Command::Token(args) => token::run(&args),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "playhouse", &mut script);

@@ -1,8 +1,10 @@
 //! The program: commands, the reference configuration, and the wiring of the parts.
 
+mod asyncapi;
 mod cli;
 mod commands;
 mod listeners;
+mod openapi;
 mod role;
 mod settings;
 mod start;

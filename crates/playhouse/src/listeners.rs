@@ -54,7 +54,7 @@ impl Listener {
         match role {
             Role::Gateway => &[Self::Gateway, Self::Internal],
             Role::MatchmakingFrontend => &[Self::OpenMatch],
-            Role::MatchmakingEngine => &[],
+            Role::MatchmakingEngine | Role::OutboxRelay => &[],
         }
     }
 }
@@ -108,18 +108,17 @@ impl Sockets {
 pub(crate) struct Addresses(Vec<(Listener, SocketAddr)>);
 
 impl Addresses {
-    /// One line, for scripts.
-    pub(crate) fn to_json(&self) -> String {
-        let addresses: Map<String, Value> = self
-            .0
-            .iter()
-            .map(|(listener, address)| (listener.name().to_owned(), json!(address.to_string())))
-            .collect();
+    /// One line, for scripts: with a service's token, if there is one to try with.
+    pub(crate) fn to_json(&self, token: Option<&str>) -> String {
+        let addresses = self.0.iter().map(|(listener, address)| (listener.name(), address.to_string()));
+        let token = token.map(|token| ("service_token", token.to_owned()));
+        let addresses: Map<String, Value> =
+            addresses.chain(token).map(|(name, value)| (name.to_owned(), json!(value))).collect();
         Value::Object(addresses).to_string()
     }
 
-    /// A table and something to try, for people.
-    pub(crate) fn to_text(&self) -> String {
+    /// A table and something to try, for people: with a service's token, if there is one to try with.
+    pub(crate) fn to_text(&self, token: Option<&str>) -> String {
         let mut lines = Vec::new();
         for (listener, address) in &self.0 {
             let (title, purpose) = listener.title_and_purpose();
@@ -130,6 +129,11 @@ impl Addresses {
         if let Some(open_match) = at(Listener::OpenMatch) {
             lines.push(format!(
                 "  curl http://{open_match}/v1/frontendservice/tickets -d '{{\"ticket\":{{}}}}'    twice, and two players meet"
+            ));
+        }
+        if let (Some(internal), Some(token)) = (at(Listener::Internal), token) {
+            lines.push(format!(
+                "  curl http://{internal}/internal/v1/sign-ins -H 'authorization: Bearer {token}' \\\n    -H 'content-type: application/json' -d '{{\"issuer\":\"demo\",\"subject\":\"ada\"}}'    a first user"
             ));
         }
         if let Some(admin) = at(Listener::Admin) {

@@ -11,10 +11,13 @@ pub enum Role {
     MatchmakingFrontend,
     /// Makes matches.
     MatchmakingEngine,
+    /// Takes events from the outbox to the bus.
+    OutboxRelay,
 }
 
 impl Role {
-    pub const ALL: [Self; 3] = [Self::Gateway, Self::MatchmakingFrontend, Self::MatchmakingEngine];
+    pub const ALL: [Self; 4] =
+        [Self::Gateway, Self::MatchmakingFrontend, Self::MatchmakingEngine, Self::OutboxRelay];
 }
 
 impl Choice for Role {
@@ -22,6 +25,7 @@ impl Choice for Role {
         ("gateway", Self::Gateway),
         ("matchmaking-frontend", Self::MatchmakingFrontend),
         ("matchmaking-engine", Self::MatchmakingEngine),
+        ("outbox-relay", Self::OutboxRelay),
     ];
 }
 
@@ -83,7 +87,7 @@ mod tests {
     fn roles_are_a_set_with_an_order() {
         let parse = |text: &str| Roles::parse(&Value::Word(text.to_owned()));
         assert!(Role::ALL.is_sorted());
-        assert!(parse("matchmaking-engine, matchmaking-frontend, gateway").unwrap().is_all());
+        assert!(parse("outbox-relay, matchmaking-engine, matchmaking-frontend, gateway").unwrap().is_all());
         assert_eq!(parse("gateway,gateway").unwrap().words(), "gateway");
         assert_eq!(parse("all").unwrap().show(), "[\"all\"]");
         assert!(parse("").is_err() && parse("gatewey").is_err());

@@ -1,10 +1,11 @@
 //! The settings of all parts together.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::{Reader, Section};
-use runtime::http::Limits;
+use runtime::http::{Limits, Service};
 
 use crate::role::Roles;
 
@@ -20,6 +21,9 @@ pub struct Settings {
     pub hot: hot::Config,
     pub bus: bus::Config,
     pub locks: hierlock::Options,
+    pub idempotency_retention: Duration,
+    pub outbox: outbox::Config,
+    pub services: BTreeMap<String, Service>,
     pub matchmaking: matchmaking::Config,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
@@ -45,6 +49,12 @@ impl Section for Settings {
             hot: reader.section("hot"),
             bus: reader.section("bus"),
             locks: reader.section::<Locks>("locks").0,
+            idempotency_retention: reader.get_within(
+                "entitlement.idempotency_retention",
+                Duration::from_secs(60)..=Duration::from_secs(365 * 86_400),
+            ),
+            outbox: reader.section("outbox"),
+            services: reader.tables("services"),
             matchmaking: reader.section("matchmaking"),
             lifecycle: reader.section("lifecycle"),
             check_interval: reader
@@ -52,6 +62,7 @@ impl Section for Settings {
             telemetry: reader.section("telemetry"),
         };
         settings.check_embedded(reader);
+        settings.check_services(reader);
         settings
     }
 }
@@ -75,6 +86,19 @@ impl Settings {
              [\"all\"], or give db.url, hot.url and bus.url the URLs of servers"
                 .to_owned()
         });
+    }
+}
+
+impl Settings {
+    /// A token tells who calls, so no two services share one.
+    fn check_services(&self, reader: &mut Reader<'_>) {
+        let mut known = BTreeMap::new();
+        for (name, service) in &self.services {
+            if let Some(other) = known.insert(service.token_hash.to_string(), name) {
+                let keys = [format!("services.{other}.token_hash"), format!("services.{name}.token_hash")];
+                reader.check(&[&keys[0], &keys[1]], false, || "two services have the same token".to_owned());
+            }
+        }
     }
 }
 

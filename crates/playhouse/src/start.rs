@@ -2,6 +2,7 @@
 
 mod locks;
 mod matchmaker;
+mod services;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,11 +20,13 @@ use runtime::telemetry::MetricsPush;
 use tokio::time::{Instant, timeout_at};
 
 use self::matchmaker::Matchmaker;
+use self::services::Services;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
 use crate::{Settings, VERSION};
 
 /// The tables of all parts, in the order in which they are made.
-pub(crate) const MIGRATIONS: &[Migrations] = &[db::MIGRATIONS, locks::MIGRATIONS];
+pub(crate) const MIGRATIONS: &[Migrations] =
+    &[db::MIGRATIONS, locks::MIGRATIONS, outbox::MIGRATIONS, account::MIGRATIONS, entitlement::MIGRATIONS];
 
 /// Between attempts to reach a store at start.
 const REACH: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
@@ -54,10 +57,11 @@ impl Start {
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
         let Self { id, clock, settings, sockets } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
-        let (operator, lock_slot) = (Arc::default(), Arc::default());
+        let (operator, lock_slot, outbox_slot) = (Arc::default(), Arc::default(), Arc::default());
         let admin = admin(readiness.clone(), metrics.clone())
             .merge(matchmaking::operator_routes(&operator))
-            .merge(locks::routes(&lock_slot));
+            .merge(locks::routes(&lock_slot))
+            .merge(outbox::operator_routes(&outbox_slot));
         process.serve(Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
         let deadline = Instant::now() + settings.lifecycle.start_timeout;
@@ -74,7 +78,10 @@ impl Start {
         let locks = reach.attempt("locks", &db_part, async || locks::open(&settings).await, None).await?;
         metrics.register(|registry| locks.metrics().register(registry));
         let _ = lock_slot.set(locks.clone());
-        process.close_at_end("locks", async move { locks.close().await });
+        process.close_at_end("locks", {
+            let locks = locks.clone();
+            async move { locks.close().await }
+        });
         db_part.ready();
         let hot = reach.open("hot", &hot_part, async || Hot::open(&settings.hot).await).await?;
         let bus = reach.open("bus", &bus_part, async || Bus::open(&settings.bus).await).await?;
@@ -87,6 +94,8 @@ impl Start {
         let matchmaker =
             Matchmaker::open(id, &clock, &settings, stores, &metrics, &reach, &readiness).await?;
         let _ = operator.set(matchmaker.operator.clone());
+        let services = Services::open(id, &clock, &settings, (&db, &locks, &bus), &metrics).await?;
+        let _ = outbox_slot.set(services.operator.clone());
 
         metrics.register(|registry| db.register_metrics(registry));
         let every = settings.check_interval;
@@ -111,9 +120,11 @@ impl Start {
         }
 
         matchmaker.start(process);
+        services.start(process);
         for (listener, socket) in sockets.roles {
             let routes = match listener {
                 Listener::OpenMatch => matchmaker.routes().merge(common_routes().into()),
+                Listener::Internal => services.routes().merge(common_routes()).into(),
                 _ => common_routes().into(),
             };
             process.serve(Stage::Listeners, listener.name(), socket, routes);

@@ -7,6 +7,8 @@
 //! - the caller's trace goes on (`traceparent`)
 
 mod admin;
+mod body;
+mod caller;
 mod direct;
 mod problem;
 mod serve;
@@ -30,6 +32,8 @@ use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels, Metrics};
 use crate::telemetry::TraceContext;
 
 pub use admin::admin;
+pub use body::{Body, Query};
+pub use caller::{Caller, Credentials, Right, Service, TokenHash};
 pub use direct::Routes;
 pub(crate) use direct::Served;
 pub use problem::Problem;

@@ -3,6 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | MariaDB, MySQL, Redis, NATS with JetStream, started in a fraction of a second | [`SqlServer`], [`Redis`], [`Nats`] |
+//! | a file or a database for one test, and a suite over all of them | [`SqlPlace`], [`on_all_stores!`] |
 //! | a room of one's own on a shared server | [`Database`], [`Keyspace`], [`Streams`] |
 //! | a server that is stopped, killed, paused, started again | the methods of [`Server`] |
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
@@ -51,6 +52,7 @@ mod program;
 mod proxy;
 mod redis_server;
 mod server;
+mod sql_place;
 mod sql_server;
 mod unique;
 
@@ -65,4 +67,5 @@ pub use program::{Line, Program, Running, Stream};
 pub use proxy::{Bytes, Proxy};
 pub use redis_server::{Keyspace, Redis, RedisBuilder, RedisKind};
 pub use server::Server;
+pub use sql_place::SqlPlace;
 pub use sql_server::{Database, Flavour, SqlBuilder, SqlKind, SqlServer};

@@ -15,7 +15,7 @@ struct Bench {
     product: bool,
 }
 
-const BENCHES: [Bench; 3] = [
+const BENCHES: [Bench; 4] = [
     Bench {
         name: "db",
         package: "db",
@@ -33,6 +33,12 @@ const BENCHES: [Bench; 3] = [
         package: "load",
         what: "assigned tickets/s, waiting times, CPU and Redis commands, against minimatch",
         product: true,
+    },
+    Bench {
+        name: "outbox",
+        package: "entitlement",
+        what: "grants/s, events drained/s, time from commit to stream, cost of a claim, against bare MariaDB and JetStream",
+        product: false,
     },
 ];
 

@@ -23,7 +23,22 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
 pub(crate) fn run_sql(mysqld: Option<&Path>, dsn: Option<&str>) -> Result<()> {
     install::run()?;
     let suites: [&[&str]; 2] = [
-        &["test", "--locked", "--package", "db", "--package", "hierlock", "--test", "it"],
+        &[
+            "test",
+            "--locked",
+            "--package",
+            "db",
+            "--package",
+            "hierlock",
+            "--package",
+            "work",
+            "--package",
+            "account",
+            "--package",
+            "entitlement",
+            "--test",
+            "it",
+        ],
         &["test", "--locked", "--package", "playhouse", "--test", "it", "locks::"],
     ];
     for suite in suites {

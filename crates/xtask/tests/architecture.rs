@@ -10,19 +10,38 @@ use serde_json::Value;
 
 /// Which of our crates each of our crates may use, in the product.
 const EDGES: &[(&str, &[&str])] = &[
+    ("account", &["base", "bus", "db", "hierlock", "outbox", "runtime"]),
     ("base", &[]),
     ("bus", &["base", "config"]),
     ("config", &[]),
     ("db", &["base", "config", "hierlock"]),
+    ("entitlement", &["account", "base", "bus", "db", "hierlock", "outbox", "runtime"]),
     ("example-match-function", &["base", "hot", "matchmaking"]),
     ("hierlock", &["base"]),
     ("hot", &["base", "config"]),
     ("load", &[]),
     ("matchmaking", &["base", "bus", "config", "hot", "proto", "runtime"]),
-    ("playhouse", &["base", "bus", "config", "db", "hierlock", "hot", "matchmaking", "runtime"]),
+    ("outbox", &["base", "bus", "db", "runtime", "work"]),
+    (
+        "playhouse",
+        &[
+            "account",
+            "base",
+            "bus",
+            "config",
+            "db",
+            "entitlement",
+            "hierlock",
+            "hot",
+            "matchmaking",
+            "outbox",
+            "runtime",
+        ],
+    ),
     ("proto", &[]),
     ("runtime", &["base", "config"]),
     ("testkit", &[]),
+    ("work", &["base", "config", "db", "runtime"]),
     ("xtask", &[]),
 ];
 
@@ -67,6 +86,20 @@ fn text(value: &Value) -> &str {
 
 fn items(value: &Value) -> impl Iterator<Item = &Value> {
     value.as_array().into_iter().flatten()
+}
+
+/// So that a bare `cargo run`, as the README has it, runs the product.
+#[test]
+fn there_is_one_program_to_run() {
+    let metadata = metadata(&["--no-deps"]);
+    let default: BTreeSet<&str> = items(&metadata["workspace_default_members"]).map(text).collect();
+    let packages = items(&metadata["packages"]).filter(|package| default.contains(text(&package["id"])));
+    let programs: Vec<&str> = packages
+        .flat_map(|package| items(&package["targets"]))
+        .filter(|target| items(&target["kind"]).any(|kind| kind == "bin"))
+        .map(|target| text(&target["name"]))
+        .collect();
+    assert_eq!(programs, ["playhouse"]);
 }
 
 #[test]

@@ -2,7 +2,38 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
+/// Runs a behaviour on both.
+macro_rules! on_both {
+    ($($name:ident),* $(,)?) => {
+        mod in_process {
+            use super::*;
+            $(#[tokio::test]
+            async fn $name() {
+                let config = config("memory:");
+                super::$name(&Bus::open(&config).await.unwrap(), &config).await;
+            })*
+        }
+
+        mod on_nats {
+            use testkit::{Nats, need};
+
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let nats = need!(Nats::shared().await);
+                let streams = nats.streams();
+                // Generous: these are not about time, and the machine may be busy.
+                let config = Config { timeout: PATIENCE, ..of(&streams) };
+                super::$name(&Bus::open(&config).await.unwrap(), &config).await;
+            })*
+        }
+    };
+}
+
 mod connection;
+mod consumer_outages;
+mod consumers;
+mod consumers_in_process;
 mod outages;
 mod promises;
 mod stream;

@@ -1,35 +1,8 @@
 //! What the bus promises, in process and on NATS alike.
 
 use base::error::Coded;
-use testkit::{Nats, need};
 
 use super::*;
-
-/// Runs a behaviour on both.
-macro_rules! on_both {
-    ($($name:ident),* $(,)?) => {
-        mod in_process {
-            use super::*;
-            $(#[tokio::test]
-            async fn $name() {
-                let config = config("memory:");
-                super::$name(&Bus::open(&config).await.unwrap(), &config).await;
-            })*
-        }
-
-        mod on_nats {
-            use super::*;
-            $(#[tokio::test(flavor = "multi_thread")]
-            async fn $name() {
-                let nats = need!(Nats::shared().await);
-                let streams = nats.streams();
-                // Generous: these are not about time, and the machine may be busy.
-                let config = Config { timeout: PATIENCE, ..of(&streams) };
-                super::$name(&Bus::open(&config).await.unwrap(), &config).await;
-            })*
-        }
-    };
-}
 
 on_both!(
     what_is_published_can_be_read_in_order,

@@ -19,10 +19,10 @@ use tokio::sync::Notify;
 use super::{
     Deleted, EngineName, Error, Fetched, Found, Group, NewTicket, Outcome, Push, Rules, Seen, Status,
 };
-use crate::batch::Batcher;
 use crate::metrics::Metrics;
 use crate::model::TicketId;
 use crate::wire;
+use runtime::batch::Batcher;
 
 use self::keys::Keys;
 use self::lock::{Held, Lock};
@@ -131,9 +131,9 @@ impl Redis {
         };
         let servers = Servers { primary, others };
         let (of, at) = (servers.clone(), keys.clone());
-        let creating = Batcher::new(BATCH / 4, move |tickets| create(of.primary(), at.clone(), tickets));
+        let creating = Batcher::new(1, BATCH / 4, move |tickets| create(of.primary(), at.clone(), tickets));
         let (of, at) = (servers.clone(), keys.clone());
-        let finding = Batcher::new(BATCH / 4, move |ids| find(of.clone(), at.clone(), ids));
+        let finding = Batcher::new(1, BATCH / 4, move |ids| find(of.clone(), at.clone(), ids));
         Self { servers, keys, rules, lock, metrics, creating, finding }
     }
 

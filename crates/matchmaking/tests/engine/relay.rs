@@ -109,7 +109,7 @@ async fn every_match_becomes_one_event_under_its_own_id(world: World) {
         });
         assert_eq!(*event, expected);
     }
-    assert!(stored(&bus).iter().all(|event| event.subject == "playhouse.match.made"));
+    assert!(stored(&bus).iter().all(|event| event.subject == "playhouse.match.made.v1"));
     assert_eq!(world.metric("playhouse_matchmaking_events_relayed_total"), 3.0);
     assert_eq!(world.metric("playhouse_matchmaking_events_waiting"), 0.0);
 }
@@ -134,7 +134,7 @@ async fn telling_again_does_not_store_twice(world: World) {
     // A relay that stopped after it had published and before it was done.
     let event = |made: &MatchMade| Event {
         id: made.match_id.parse().unwrap(),
-        subject: "match.made".to_owned(),
+        subject: "match.made.v1".to_owned(),
         kind: "playhouse.match.made.v1".to_owned(),
         source: "/playhouse/matchmaking".to_owned(),
         time: world.clock.now(),

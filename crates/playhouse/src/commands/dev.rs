@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 use ::config::Layers;
 use anyhow::Context;
 
+use runtime::http::{Right, Service, TokenHash};
+
+use super::token::new_token;
 use super::{Misuse, Outcome, environment, serve, settings, with_set};
 use crate::cli::Dev;
 use crate::listeners::Addresses;
-use crate::{REFERENCE, VERSION, answer};
+use crate::{REFERENCE, Settings, VERSION, answer};
 
 /// What `dev` decides by itself.
 const DECIDED: [(&str, &str); 4] =
@@ -25,10 +28,15 @@ pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
     let mut settings = settings(layers(&args, data)?)?.config;
     settings.matchmaking = settings.matchmaking.or_demo();
+    let token = settings.services.is_empty().then(|| demo_service(&mut settings));
     let kept = (!args.ephemeral).then(|| data.display().to_string());
     let print = args.print.print_addresses;
     serve::run_process(settings, move |addresses| {
-        answer(&if print { addresses.to_json() } else { banner(addresses, kept.as_deref()) })
+        answer(&if print {
+            addresses.to_json(token.as_deref())
+        } else {
+            banner(addresses, kept.as_deref(), token.as_deref())
+        })
     })
 }
 
@@ -55,11 +63,19 @@ fn layers(args: &Dev, data: &Path) -> anyhow::Result<Layers> {
     }))
 }
 
-fn banner(addresses: &Addresses, data: Option<&str>) -> String {
+/// A service to try things with, and its token: another one at each start.
+fn demo_service(settings: &mut Settings) -> String {
+    let token = new_token();
+    let service = Service { token_hash: TokenHash::of(&token), may: Right::ALL.to_vec() };
+    settings.services.insert("dev".to_owned(), service);
+    token
+}
+
+fn banner(addresses: &Addresses, data: Option<&str>, token: Option<&str>) -> String {
     let data = match data {
         Some(folder) => format!("Data is kept in {folder}/"),
         None => "Nothing is kept.".to_owned(),
     };
-    let table = addresses.to_text();
+    let table = addresses.to_text(token);
     format!("\nPlayhouse {VERSION}, everything in one process. {data}\n\n{table}\n\nCtrl-C stops it.")
 }

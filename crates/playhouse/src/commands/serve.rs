@@ -19,7 +19,7 @@ pub(super) fn run(args: Serve) -> anyhow::Result<Outcome> {
     }
     let settings = settings(layers)?.config;
     let print = args.print.print_addresses;
-    run_process(settings, |addresses| if print { answer(&addresses.to_json()) } else { Ok(()) })
+    run_process(settings, |addresses| if print { answer(&addresses.to_json(None)) } else { Ok(()) })
 }
 
 /// Runs a process until it is told to stop. `announce` is called once everything answers.

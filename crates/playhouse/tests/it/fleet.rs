@@ -10,7 +10,7 @@ pub(super) const BUCKETS: &str = "1000";
 
 /// The servers of a fleet, for one test alone.
 pub(super) struct Fleet {
-    sql: SqlServer,
+    pub(super) sql: SqlServer,
     pub(super) redis: Redis,
     pub(super) nats: Nats,
     pub(super) database: Database,
@@ -127,7 +127,7 @@ async fn a_migration_killed_at_any_moment_is_taken_up_by_the_next() {
         let (code, status, _) = run(migrate().arg("--dry-run")).await;
         assert_eq!(code, 0);
         assert!(
-            status.starts_with("applied  db/0001_deployment_settings\n") && !status.contains("pending"),
+            status.contains("applied  db/0001_deployment_settings\n") && !status.contains("pending"),
             "{status}"
         );
     }

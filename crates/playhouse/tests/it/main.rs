@@ -4,12 +4,16 @@
 
 mod command_line;
 mod configuration;
+mod crashes;
 mod dev;
 mod fleet;
 mod locks;
 mod matchmaking;
 mod open_match;
 mod otlp;
+mod outages;
+mod services;
+mod shop;
 mod tickets;
 
 use std::collections::HashMap;

@@ -48,6 +48,11 @@ impl TraceContext {
         Self::from_lookup(|name| headers.get(name).and_then(|value| value.to_str().ok()))
     }
 
+    /// The header that says where in which trace, if there is one.
+    pub fn traceparent(&self) -> Option<&str> {
+        self.traceparent.as_deref()
+    }
+
     /// The headers to send or store.
     pub fn headers(&self) -> impl Iterator<Item = (&'static str, &str)> {
         let parent = self.traceparent.as_deref().map(|value| (TRACEPARENT, value));

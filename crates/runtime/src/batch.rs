@@ -8,10 +8,12 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use tokio::sync::oneshot;
 
-/// Does things in batches: while one batch is under way, the next one gathers. Nothing waits for company.
-pub(crate) struct Batcher<I, O>(Arc<Inner<I, O>>);
+/// Does things in batches: while as many batches as may be are under way, the next one gathers. Nothing waits for company.
+pub struct Batcher<I, O>(Arc<Inner<I, O>>);
 
 struct Inner<I, O> {
+    /// How many batches may be under way.
+    lanes: usize,
     max: usize,
     work: Box<dyn Fn(Vec<I>) -> BoxFuture<'static, Vec<O>> + Send + Sync>,
     state: Mutex<State<I, O>>,
@@ -19,30 +21,32 @@ struct Inner<I, O> {
 
 struct State<I, O> {
     waiting: Vec<(I, oneshot::Sender<O>)>,
-    under_way: bool,
+    under_way: usize,
 }
 
 impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
-    /// `work` returns one result for each item, in their order.
-    pub(crate) fn new<F>(max: usize, work: impl Fn(Vec<I>) -> F + Send + Sync + 'static) -> Self
+    /// Batches of at most `max` items, as many at once as there are lanes. `work` returns one result for each item, in their order.
+    pub fn new<F>(lanes: usize, max: usize, work: impl Fn(Vec<I>) -> F + Send + Sync + 'static) -> Self
     where
         F: Future<Output = Vec<O>> + Send + 'static,
     {
         let work = Box::new(move |items| work(items).boxed());
-        let state = Mutex::new(State { waiting: Vec::new(), under_way: false });
-        Self(Arc::new(Inner { max, work, state }))
+        let state = Mutex::new(State { waiting: Vec::new(), under_way: 0 });
+        Self(Arc::new(Inner { lanes, max, work, state }))
     }
 
     /// Does one thing, in whichever batch comes next. It is done even if the caller goes away. Nothing comes back when the work
     /// panicked.
-    pub(crate) async fn run(&self, item: I) -> Option<O> {
+    pub async fn run(&self, item: I) -> Option<O> {
         let (sender, receiver) = oneshot::channel();
-        let first = {
+        let is_free = {
             let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
             state.waiting.push((item, sender));
-            !std::mem::replace(&mut state.under_way, true)
+            let is_free = state.under_way < self.0.lanes;
+            state.under_way += usize::from(is_free);
+            is_free
         };
-        if first {
+        if is_free {
             tokio::spawn(self.clone().work_off());
         }
         receiver.await.ok()
@@ -55,7 +59,7 @@ impl<I: Send + 'static, O: Send + 'static> Batcher<I, O> {
                 let mut state = self.0.state.lock().unwrap_or_else(PoisonError::into_inner);
                 let size = state.waiting.len().min(self.0.max);
                 if size == 0 {
-                    state.under_way = false;
+                    state.under_way -= 1;
                     return;
                 }
                 state.waiting.drain(..size).collect()
@@ -90,7 +94,7 @@ mod tests {
     #[tokio::test(flavor = "multi_thread")]
     async fn everybody_gets_the_answer_to_their_own_question() {
         let batcher =
-            Batcher::new(7, async |items: Vec<u32>| items.into_iter().map(|item| item * 2).collect());
+            Batcher::new(3, 7, async |items: Vec<u32>| items.into_iter().map(|item| item * 2).collect());
         let asked = (0..1000).map(|item| {
             let batcher = batcher.clone();
             tokio::spawn(async move { (item, batcher.run(item).await.unwrap()) })
@@ -103,7 +107,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_the_affair_of_its_batch() {
-        let batcher = Batcher::new(1, async |items: Vec<u32>| {
+        let batcher = Batcher::new(1, 1, async |items: Vec<u32>| {
             assert_ne!(items[0], 1, "as intended");
             items
         });
@@ -116,7 +120,7 @@ mod tests {
     async fn what_arrives_while_a_batch_is_under_way_makes_the_next_one() {
         let sizes = Arc::new(Mutex::new(Vec::new()));
         let seen = sizes.clone();
-        let batcher = Batcher::new(100, move |items: Vec<()>| {
+        let batcher = Batcher::new(1, 100, move |items: Vec<()>| {
             seen.lock().unwrap().push(items.len());
             async move {
                 tokio::task::yield_now().await;

@@ -1,0 +1,305 @@
+//! The SQL of the tables.
+
+use base::Timestamp;
+use base::id::Uuid;
+use db::{Conn, Error, Raw, Tx, on};
+use serde_json::Value;
+use sqlx::AssertSqlSafe;
+
+use crate::model::{Claims, Identity};
+use crate::{Account, AccountId, AuditId, AuditRecord, Role, UserId, UserState, UserView};
+
+type UserRow = (Vec<u8>, String, Option<String>, String, Option<String>, i64);
+type AccountRow = (Vec<u8>, Vec<u8>, String, i64);
+type AuditRow = (Vec<u8>, Vec<u8>, i64, String, String, String);
+
+/// What can be asked: a transaction, or a connection outside of any.
+pub(crate) trait Ask: Send {
+    fn raw(&mut self) -> Raw<'_>;
+}
+
+impl Ask for Tx {
+    fn raw(&mut self) -> Raw<'_> {
+        Self::raw(self)
+    }
+}
+
+impl Ask for Conn {
+    fn raw(&mut self) -> Raw<'_> {
+        Self::raw(self)
+    }
+}
+
+pub(crate) async fn user(from: &mut impl Ask, user: UserId) -> Result<Option<UserView>, Error> {
+    const READ: &str =
+        "SELECT user_id, state, display_name, roles, ban_reason, created_at FROM users WHERE user_id = ?";
+    let row: Option<UserRow> = on!(from, raw => {
+        sqlx::query_as(READ).bind(key(user.as_uuid())).fetch_optional(raw).await?
+    });
+    row.map(user_of).transpose()
+}
+
+pub(crate) async fn user_of_identity(
+    from: &mut impl Ask,
+    identity: &Identity<'_>,
+) -> Result<Option<UserView>, Error> {
+    const READ: &str = "SELECT users.user_id, state, display_name, roles, ban_reason, created_at
+        FROM identities JOIN users ON users.user_id = identities.user_id WHERE identity_hash = ?";
+    let hash = identity.hash();
+    let row: Option<UserRow> =
+        on!(from, raw => sqlx::query_as(READ).bind(&hash[..]).fetch_optional(raw).await?);
+    row.map(user_of).transpose()
+}
+
+pub(crate) async fn insert_user(tx: &mut Tx, user: UserId, claims: &Claims<'_>) -> Result<(), Error> {
+    let now = tx.dialect().now();
+    let text = format!(
+        "INSERT INTO users (user_id, state, display_name, roles, created_at) VALUES (?, ?, ?, ?, {now})"
+    );
+    on!(tx, raw => {
+        sqlx::query(AssertSqlSafe(text))
+            .bind(key(user.as_uuid()))
+            .bind(UserState::Active.word())
+            .bind(claims.display_name)
+            .bind(Role::join(&claims.roles))
+            .execute(raw)
+            .await?;
+    });
+    Ok(())
+}
+
+/// Writes what the claims say, unless the user is not active any more: a name must not come back after an erasure.
+pub(crate) async fn update_user(tx: &mut Tx, user: UserId, claims: &Claims<'_>) -> Result<bool, Error> {
+    const UPDATE: &str = "UPDATE users SET display_name = COALESCE(?, display_name), roles = ?
+        WHERE user_id = ? AND state = ?";
+    let changed = on!(tx, raw => {
+        sqlx::query(UPDATE)
+            .bind(claims.display_name)
+            .bind(Role::join(&claims.roles))
+            .bind(key(user.as_uuid()))
+            .bind(UserState::Active.word())
+            .execute(raw)
+            .await?
+            .rows_affected()
+    });
+    Ok(changed == 1)
+}
+
+pub(crate) async fn set_state(
+    tx: &mut Tx,
+    user: UserId,
+    state: UserState,
+    reason: Option<&str>,
+) -> Result<(), Error> {
+    const UPDATE: &str = "UPDATE users SET state = ?, ban_reason = ? WHERE user_id = ?";
+    let changed = on!(tx, raw => {
+        sqlx::query(UPDATE)
+            .bind(state.word())
+            .bind(reason)
+            .bind(key(user.as_uuid()))
+            .execute(raw)
+            .await?
+            .rows_affected()
+    });
+    one(changed)
+}
+
+/// Fails with [`Error::Duplicate`] if the identity belongs to anybody.
+pub(crate) async fn insert_identity(tx: &mut Tx, user: UserId, identity: &Identity<'_>) -> Result<(), Error> {
+    let now = tx.dialect().now();
+    let text = format!(
+        "INSERT INTO identities (identity_hash, user_id, issuer, subject, linked_at) VALUES (?, ?, ?, ?, {now})"
+    );
+    let hash = identity.hash();
+    on!(tx, raw => {
+        sqlx::query(AssertSqlSafe(text))
+            .bind(&hash[..])
+            .bind(key(user.as_uuid()))
+            .bind(identity.issuer)
+            .bind(identity.subject)
+            .execute(raw)
+            .await?;
+    });
+    Ok(())
+}
+
+/// The hashes of all identities of a user.
+pub(crate) async fn identities(from: &mut impl Ask, user: UserId) -> Result<Vec<Vec<u8>>, Error> {
+    const READ: &str = "SELECT identity_hash FROM identities WHERE user_id = ?";
+    Ok(on!(from, raw => sqlx::query_scalar(READ).bind(key(user.as_uuid())).fetch_all(raw).await?))
+}
+
+pub(crate) async fn delete_identity(tx: &mut Tx, user: UserId, identity: &Identity<'_>) -> Result<(), Error> {
+    const DELETE: &str = "DELETE FROM identities WHERE identity_hash = ? AND user_id = ?";
+    let hash = identity.hash();
+    let gone = on!(tx, raw => {
+        sqlx::query(DELETE).bind(&hash[..]).bind(key(user.as_uuid())).execute(raw).await?.rows_affected()
+    });
+    one(gone)
+}
+
+/// Fails with [`Error::Duplicate`] if the user has an account of this name.
+pub(crate) async fn insert_account(
+    tx: &mut Tx,
+    user: UserId,
+    account: AccountId,
+    name: &str,
+) -> Result<(), Error> {
+    let now = tx.dialect().now();
+    let text =
+        format!("INSERT INTO accounts (user_id, account_id, name, created_at) VALUES (?, ?, ?, {now})");
+    on!(tx, raw => {
+        sqlx::query(AssertSqlSafe(text))
+            .bind(key(user.as_uuid()))
+            .bind(key(account.as_uuid()))
+            .bind(name)
+            .execute(raw)
+            .await?;
+    });
+    Ok(())
+}
+
+/// The accounts of a user, the oldest first.
+pub(crate) async fn accounts(from: &mut impl Ask, user: UserId) -> Result<Vec<Account>, Error> {
+    const READ: &str = "SELECT user_id, account_id, name, created_at FROM accounts
+        WHERE user_id = ? ORDER BY created_at, account_id";
+    let rows: Vec<AccountRow> =
+        on!(from, raw => sqlx::query_as(READ).bind(key(user.as_uuid())).fetch_all(raw).await?);
+    rows.into_iter().map(account_of).collect()
+}
+
+pub(crate) async fn account_of_name(
+    from: &mut impl Ask,
+    user: UserId,
+    name: &str,
+) -> Result<Option<Account>, Error> {
+    const READ: &str =
+        "SELECT user_id, account_id, name, created_at FROM accounts WHERE user_id = ? AND name = ?";
+    let row: Option<AccountRow> = on!(from, raw => {
+        sqlx::query_as(READ).bind(key(user.as_uuid())).bind(name).fetch_optional(raw).await?
+    });
+    row.map(account_of).transpose()
+}
+
+/// Whether the account is the user's. Those of an erased user are gone.
+pub(crate) async fn has_account(
+    from: &mut impl Ask,
+    user: UserId,
+    account: AccountId,
+) -> Result<bool, Error> {
+    const READ: &str = "SELECT 1 FROM accounts WHERE user_id = ? AND account_id = ?";
+    let found = on!(from, raw => {
+        sqlx::query(READ)
+            .bind(key(user.as_uuid()))
+            .bind(key(account.as_uuid()))
+            .fetch_optional(raw)
+            .await?
+            .is_some()
+    });
+    Ok(found)
+}
+
+/// Removes everything personal. The row stays as a tombstone.
+pub(crate) async fn erase(tx: &mut Tx, user: UserId) -> Result<(), Error> {
+    const DELETE: [&str; 2] =
+        ["DELETE FROM identities WHERE user_id = ?", "DELETE FROM accounts WHERE user_id = ?"];
+    const CLEAR: &str =
+        "UPDATE users SET state = ?, display_name = NULL, ban_reason = NULL, roles = '' WHERE user_id = ?";
+    for text in DELETE {
+        on!(tx, raw => { sqlx::query(text).bind(key(user.as_uuid())).execute(raw).await?; });
+    }
+    let changed = on!(tx, raw => {
+        sqlx::query(CLEAR)
+            .bind(UserState::Erased.word())
+            .bind(key(user.as_uuid()))
+            .execute(raw)
+            .await?
+            .rows_affected()
+    });
+    one(changed)
+}
+
+pub(crate) async fn insert_audit(
+    tx: &mut Tx,
+    user: UserId,
+    actor: &str,
+    action: &str,
+    detail: &Value,
+) -> Result<(), Error> {
+    let now = tx.dialect().now();
+    let text = format!(
+        "INSERT INTO user_audit (user_id, at, audit_id, actor, action, detail) VALUES (?, {now}, ?, ?, ?, ?)"
+    );
+    let id = AuditId::generate();
+    on!(tx, raw => {
+        sqlx::query(AssertSqlSafe(text))
+            .bind(key(user.as_uuid()))
+            .bind(key(id.as_uuid()))
+            .bind(actor)
+            .bind(action)
+            .bind(detail.to_string())
+            .execute(raw)
+            .await?;
+    });
+    Ok(())
+}
+
+/// What was done to a user, the last first.
+pub(crate) async fn audit(from: &mut impl Ask, user: UserId, limit: u32) -> Result<Vec<AuditRecord>, Error> {
+    const READ: &str = "SELECT audit_id, user_id, at, actor, action, detail FROM user_audit
+        WHERE user_id = ? ORDER BY at DESC, audit_id DESC LIMIT ?";
+    let rows: Vec<AuditRow> = on!(from, raw => {
+        sqlx::query_as(READ).bind(key(user.as_uuid())).bind(i64::from(limit)).fetch_all(raw).await?
+    });
+    rows.into_iter().map(audit_of).collect()
+}
+
+fn user_of(row: UserRow) -> Result<UserView, Error> {
+    let (id, state, display_name, roles, ban_reason, created_at) = row;
+    let known = UserState::of_word(&state);
+    Ok(UserView {
+        id: UserId::from_uuid(uuid(&id)?),
+        state: known.ok_or_else(|| unreadable(format!("{state:?} is no state of a user")))?,
+        display_name,
+        roles: Role::split(&roles),
+        ban_reason,
+        created_at: Timestamp::from_millis(created_at),
+    })
+}
+
+fn account_of((user, id, name, created_at): AccountRow) -> Result<Account, Error> {
+    Ok(Account {
+        id: AccountId::from_uuid(uuid(&id)?),
+        user: UserId::from_uuid(uuid(&user)?),
+        name,
+        created_at: Timestamp::from_millis(created_at),
+    })
+}
+
+fn audit_of((id, user, at, actor, action, detail): AuditRow) -> Result<AuditRecord, Error> {
+    Ok(AuditRecord {
+        id: AuditId::from_uuid(uuid(&id)?),
+        user: UserId::from_uuid(uuid(&user)?),
+        at: Timestamp::from_millis(at),
+        actor,
+        action,
+        detail: serde_json::from_str(&detail).map_err(|error| unreadable(error.to_string()))?,
+    })
+}
+
+fn key(id: &Uuid) -> &[u8] {
+    id.as_bytes()
+}
+
+fn uuid(bytes: &[u8]) -> Result<Uuid, Error> {
+    Uuid::from_slice(bytes).map_err(|error| unreadable(error.to_string()))
+}
+
+fn unreadable(what: String) -> Error {
+    sqlx::Error::Decode(what.into()).into()
+}
+
+/// A row that was read under the user's lock must still be there.
+fn one(rows: u64) -> Result<(), Error> {
+    if rows == 1 { Ok(()) } else { Err(Error::Statement(sqlx::Error::RowNotFound)) }
+}

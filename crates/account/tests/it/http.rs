@@ -1,0 +1,230 @@
+use std::collections::BTreeSet;
+
+use account::http::{Api, routes};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use runtime::http::{Credentials, Problem, Right, Service, TokenHash};
+use serde_json::json;
+use testkit::need;
+use tower::ServiceExt;
+use utoipa::OpenApi;
+
+use super::*;
+
+const ALL: [Right; 4] = [Right::Read, Right::Accounts, Right::Entitlements, Right::Operator];
+const NOBODY: &str = "0198c0de-0000-7000-8000-000000000001";
+
+/// Every route with the right it needs, and a body for those that take one.
+fn table() -> Vec<(&'static str, String, Right, Value)> {
+    let user = |rest: &str| format!("/internal/v1/users/{NOBODY}{rest}");
+    let identity = json!({ "issuer": "i", "subject": "s" });
+    vec![
+        ("POST", "/internal/v1/sign-ins".to_owned(), Right::Accounts, identity.clone()),
+        ("GET", "/internal/v1/users?issuer=i&subject=s".to_owned(), Right::Read, Value::Null),
+        ("GET", user(""), Right::Read, Value::Null),
+        ("GET", user("/accounts"), Right::Read, Value::Null),
+        ("POST", user("/accounts"), Right::Accounts, json!({ "name": "chess" })),
+        ("POST", user("/identities"), Right::Accounts, identity),
+        ("DELETE", user("/identities?issuer=i&subject=s"), Right::Accounts, Value::Null),
+        ("POST", user("/ban"), Right::Operator, json!({ "reason": "r" })),
+        ("POST", user("/unban"), Right::Operator, Value::Null),
+        ("POST", user("/erase"), Right::Operator, Value::Null),
+        ("GET", user("/audit?limit=10"), Right::Operator, Value::Null),
+    ]
+}
+
+/// The routes behind a guard that knows services by what they lack: `all-but-read`, and so on; and `all`.
+fn guarded(accounts: &Accounts) -> Router {
+    let mut services = vec![("all".to_owned(), ALL.to_vec())];
+    for missing in ALL {
+        let may = ALL.into_iter().filter(|right| *right != missing).collect();
+        services.push((format!("all-but-{missing:?}"), may));
+    }
+    let services: Vec<(String, Service)> = services
+        .into_iter()
+        .map(|(name, may)| (name.clone(), Service { token_hash: TokenHash::of(&name), may }))
+        .collect();
+    let credentials = Credentials::new(services.iter().map(|(name, service)| (name.as_str(), service)));
+    credentials.guard(routes(accounts.clone()))
+}
+
+struct Answer {
+    status: StatusCode,
+    /// What the problem says; its document is made by the listener.
+    problem: String,
+    body: Value,
+}
+
+async fn ask(router: &Router, token: Option<&str>, method: &str, path: &str, body: &Value) -> Answer {
+    let mut request = Request::builder().method(method).uri(path);
+    if let Some(token) = token {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let request = if body.is_null() {
+        request.body(Body::empty())
+    } else {
+        request.header("content-type", "application/json").body(Body::from(body.to_string()))
+    };
+    let response = router.clone().oneshot(request.unwrap()).await.unwrap();
+    let problem = response.extensions().get::<Problem>().map(|problem| format!("{problem:?}"));
+    let status = response.status();
+    let body = to_bytes(response.into_body(), 100_000).await.unwrap();
+    Answer {
+        status,
+        problem: problem.unwrap_or_default(),
+        body: serde_json::from_slice(&body).unwrap_or_default(),
+    }
+}
+
+/// The place goes with its folder.
+async fn sqlite() -> (Place, Process) {
+    let place = Place::Sqlite(Folder::fresh().unwrap());
+    place.prepare().await;
+    let process = place.process(Vec::new()).await;
+    (place, process)
+}
+
+#[tokio::test]
+async fn every_route_is_in_the_document_and_asks_for_its_right() {
+    let (_place, process) = sqlite().await;
+    let router = guarded(&process.accounts);
+    let document = serde_json::to_value(Api::openapi()).unwrap();
+    let documented: BTreeSet<String> = document["paths"]
+        .as_object()
+        .unwrap()
+        .iter()
+        .flat_map(|(path, methods)| {
+            let methods = methods.as_object().unwrap();
+            methods.keys().map(move |method| format!("{} {path}", method.to_uppercase()))
+        })
+        .collect();
+    let mut served = BTreeSet::new();
+    for (method, path, right, body) in table() {
+        let without = ask(&router, None, method, &path, &body).await;
+        assert_eq!(without.status, 401, "{method} {path}");
+        let bare = ask(&routes(process.accounts.clone()), None, method, &path, &body).await;
+        assert_eq!(bare.status, 401, "{method} {path}: also where nobody guards it");
+        let lacking = ask(&router, Some(&format!("all-but-{right:?}")), method, &path, &body).await;
+        assert_eq!(lacking.status, 403, "{method} {path}");
+        assert!(lacking.problem.contains("lacks the right"), "{}", lacking.problem);
+        let allowed = ask(&router, Some("all"), method, &path, &body).await;
+        let expected = if path.ends_with("sign-ins") || path.contains("users?") { 200 } else { 404 };
+        assert_eq!(allowed.status, expected, "{method} {path}: {}", allowed.problem);
+        let route = path.split('?').next().unwrap().replace(NOBODY, "{user_id}");
+        served.insert(format!("{method} {route}"));
+    }
+    assert_eq!(documented, served);
+    process.close().await;
+}
+
+#[tokio::test]
+async fn a_user_from_the_first_sign_in_to_the_erasure() {
+    for place in need!(places().await) {
+        let process = place.process(Vec::new()).await;
+        let router = guarded(&process.accounts);
+        let call = async |method: &str, path: &str, body: Value| {
+            let answer = ask(&router, Some("all"), method, &format!("/internal/v1{path}"), &body).await;
+            (answer.status.as_u16(), answer.body, answer.problem)
+        };
+        let ada =
+            json!({ "issuer": "https://id", "subject": "a&b", "display_name": "Ada", "roles": ["operator"] });
+        let (status, first, _) = call("POST", "/sign-ins", ada.clone()).await;
+        assert_eq!((status, &first["created"]), (200, &json!(true)));
+        let user = first["user"].clone();
+        let id = user["user_id"].as_str().unwrap().to_owned();
+        let created_at: Timestamp = user["created_at"].as_str().unwrap().parse().unwrap();
+        assert_eq!(created_at, process.accounts.user(id.parse().unwrap()).await.unwrap().created_at);
+        let expected = json!({
+            "user_id": id, "state": "ACTIVE", "display_name": "Ada", "roles": ["operator"], "ban_reason": null,
+            "created_at": created_at.to_rfc3339(),
+        });
+        assert_eq!(user, expected);
+        let (_, again, _) = call("POST", "/sign-ins", ada.clone()).await;
+        assert_eq!(again, json!({ "user": user, "created": false }));
+        assert_eq!(call("GET", &format!("/users/{id}"), Value::Null).await.1, user);
+        assert_eq!(call("GET", "/users?issuer=https%3A%2F%2Fid&subject=a%26b", Value::Null).await.1, user);
+
+        let path = |rest: &str| format!("/users/{id}/{rest}");
+        let (status, chess, _) = call("POST", &path("accounts"), json!({ "name": "chess" })).await;
+        assert_eq!((status, &chess["name"], &chess["user_id"]), (200, &json!("chess"), &json!(id)));
+        let (_, list, _) = call("GET", &path("accounts"), Value::Null).await;
+        assert_eq!((list["accounts"].as_array().unwrap().len(), &list["accounts"][1]), (2, &chess));
+
+        let other = json!({ "issuer": "https://other", "subject": "x" });
+        assert_eq!(call("POST", &path("identities"), other).await.0, 204);
+        let other = path("identities?issuer=https://other&subject=x");
+        assert_eq!(call("DELETE", &other, Value::Null).await.0, 204);
+        assert_eq!(call("DELETE", &other, Value::Null).await.0, 404);
+        let (status, _, problem) =
+            call("DELETE", &path("identities?issuer=https://id&subject=a%26b"), Value::Null).await;
+        assert_eq!(status, 409);
+        assert!(
+            problem.contains("FailedPrecondition") && problem.contains("link another one first"),
+            "{problem}"
+        );
+        call("POST", "/sign-ins", json!({ "issuer": "https://id", "subject": "bob" })).await;
+        let taken = json!({ "issuer": "https://id", "subject": "bob" });
+        let (status, _, problem) = call("POST", &path("identities"), taken).await;
+        assert!(status == 409 && problem.contains("Conflict"), "{problem}");
+
+        assert_eq!(call("POST", &path("ban"), json!({ "reason": "sold gold" })).await.0, 204);
+        let (status, _, problem) = call("POST", "/sign-ins", ada.clone()).await;
+        assert!(status == 403 && problem.contains("sold gold"), "{problem}");
+        assert_eq!(call("POST", &path("unban"), Value::Null).await.0, 204);
+        assert_eq!(call("POST", "/sign-ins", ada).await.0, 200);
+        assert_eq!(call("POST", &path("erase"), Value::Null).await.0, 204);
+        assert_eq!(call("GET", &format!("/users/{id}"), Value::Null).await.1["state"], "ERASED");
+        assert_eq!(call("POST", &path("unban"), Value::Null).await.0, 409);
+        let (_, audit, _) = call("GET", &path("audit?limit=1"), Value::Null).await;
+        let record = &audit["records"][0];
+        assert_eq!(audit["records"].as_array().unwrap().len(), 1);
+        assert_eq!((&record["actor"], &record["action"]), (&json!("service/all"), &json!("user.erased")));
+        assert!(record["at"].as_str().unwrap().parse::<Timestamp>().is_ok());
+        process.close().await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_a_request_is_said() {
+    let (_place, process) = sqlite().await;
+    let router = guarded(&process.accounts);
+    let post = |path: &'static str, body: Value| ("POST", path, body);
+    let wrong = [
+        (post("/internal/v1/sign-ins", json!({ "issuer": "i" })), "missing field `subject`"),
+        (post("/internal/v1/sign-ins", json!({ "issuer": "", "subject": "s" })), "issuer must have 1 to 500"),
+        (post("/internal/v1/sign-ins", json!({ "issuer": "i", "subject": "s", "roles": ["king"] })), "king"),
+        (("GET", "/internal/v1/users", Value::Null), "missing field `issuer`"),
+        (("GET", "/internal/v1/users/ada", Value::Null), "name a user by their id, which is a UUID"),
+        (("GET", "/internal/v1/users/%FF", Value::Null), "name a user by their id"),
+        (
+            ("GET", "/internal/v1/users/0198c0de-0000-7000-8000-000000000001/audit?limit=many", Value::Null),
+            "limit",
+        ),
+    ];
+    for ((method, path, body), text) in wrong {
+        let answer = ask(&router, Some("all"), method, path, &body).await;
+        assert_eq!(answer.status, 400, "{method} {path}");
+        assert!(answer.problem.contains(text), "{method} {path}: {}", answer.problem);
+    }
+    process.close().await;
+}
+
+/// The cause is for the log.
+#[tokio::test]
+async fn a_store_that_fails_is_not_shown_to_callers() {
+    let (_place, process) = sqlite().await;
+    let router = guarded(&process.accounts);
+    let mut tx = process.db.begin().await.unwrap();
+    on!(tx, raw => { sqlx::query("ALTER TABLE users RENAME COLUMN roles TO hidden").execute(raw).await.unwrap(); });
+    tx.commit().await.unwrap();
+    let path = format!("/internal/v1/users/{NOBODY}");
+    let answer = ask(&router, Some("all"), "GET", &path, &Value::Null).await;
+    assert_eq!(answer.status, 500);
+    assert!(answer.problem.contains("the accounts could not be read or changed"), "{}", answer.problem);
+    assert!(!answer.problem.contains("roles"), "{}", answer.problem);
+    process.db.close().await;
+    let answer = ask(&router, Some("all"), "GET", &path, &Value::Null).await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.problem.contains("try again"), "{}", answer.problem);
+}

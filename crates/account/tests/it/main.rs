@@ -1,0 +1,161 @@
+//! Users and accounts on real servers: one suite over SQLite, MariaDB and, where there is one, MySQL.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+mod accounts;
+mod banning;
+mod erasing;
+mod http;
+mod identities;
+mod outages;
+mod signing_in;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use account::{Accounts, OnErase, Role, SignIn, UserView};
+use base::{Backoff, Clock, Timestamp};
+use db::{Config, Db, DbUrl, on};
+use hierlock::{Locks, Options, Provision, create_tables};
+use outbox::Outbox;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, ConnectOptions};
+use testkit::{Database, Folder, SqlServer};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const BUCKETS: u32 = 1_000;
+/// When everything happens, by the clock of the process.
+const NOW: Timestamp = Timestamp::from_millis(1_772_366_400_120);
+const ACTOR: &str = "service/test";
+
+/// A fresh place for one test, on one of the stores.
+enum Place {
+    Sqlite(Folder),
+    MySql(Database),
+}
+
+impl Place {
+    fn config(&self) -> Config {
+        let url = match self {
+            Self::Sqlite(folder) => DbUrl::sqlite(folder.path().join("test.db")),
+            Self::MySql(database) => DbUrl::MySql(database.url().parse().unwrap()),
+        };
+        Config { url, max_connections: 10, acquire_timeout: PATIENCE, migrate: false }
+    }
+
+    /// Makes the rows of the locks where locks are rows.
+    async fn prepare(&self) {
+        if let Some(server) = self.config().server() {
+            create_tables(&mut server.connect().await.unwrap()).await.unwrap();
+            Provision::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
+        }
+    }
+
+    /// What one process has of it. SQLite is opened here and nowhere before: the lock of a file that was closed may live on for
+    /// a moment, in a server that is being started just then.
+    async fn process(&self, on_erase: Vec<Arc<dyn OnErase>>) -> Process {
+        let db = Db::open(&self.config()).await.unwrap();
+        db.migrate(&[account::MIGRATIONS, outbox::MIGRATIONS]).await.unwrap();
+        let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
+        let locks = match self.config().server() {
+            None => Locks::in_process(&options),
+            Some(server) => Locks::mysql(server, &options).await.unwrap(),
+        };
+        let outbox = outbox(&db);
+        let accounts = Accounts::new(db.clone(), locks.clone(), outbox, Clock::manual(NOW), on_erase);
+        Process { db, locks, accounts }
+    }
+}
+
+/// One process with its connections.
+struct Process {
+    db: Db,
+    locks: Locks,
+    accounts: Accounts,
+}
+
+impl Process {
+    /// The same with other parts that keep something of users.
+    fn with(&self, on_erase: Vec<Arc<dyn OnErase>>) -> Accounts {
+        let (db, locks) = (self.db.clone(), self.locks.clone());
+        Accounts::new(db.clone(), locks, outbox(&db), Clock::manual(NOW), on_erase)
+    }
+
+    async fn sign_in(&self, subject: &str) -> UserView {
+        self.accounts.sign_in(&sign_in(subject)).await.unwrap().user
+    }
+
+    /// How many rows a table has.
+    async fn count(&self, table: &str) -> i64 {
+        let mut connection = self.db.connection().await.unwrap();
+        let text = format!("SELECT COUNT(*) FROM {table}");
+        on!(connection, raw => sqlx::query_scalar(AssertSqlSafe(text)).fetch_one(raw).await.unwrap())
+    }
+
+    /// The events in the outbox: what the row says around the data, with the data in it.
+    async fn events(&self) -> Vec<Value> {
+        const READ: &str = "SELECT payload FROM outbox ORDER BY id";
+        let mut connection = self.db.connection().await.unwrap();
+        let rows: Vec<Vec<u8>> =
+            on!(connection, raw => sqlx::query_scalar(READ).fetch_all(raw).await.unwrap());
+        let event = |row: &Vec<u8>| {
+            let text = str::from_utf8(row).unwrap();
+            let (head, data) = text.split_once('\n').unwrap();
+            let mut event: Value = serde_json::from_str(head).unwrap();
+            event["data"] = serde_json::from_str(data).unwrap();
+            event
+        };
+        rows.iter().map(event).collect()
+    }
+
+    async fn kinds(&self) -> Vec<String> {
+        self.events().await.iter().map(|event| event["kind"].as_str().unwrap().to_owned()).collect()
+    }
+
+    /// What was done to a user, the last first.
+    async fn actions(&self, user: &UserView) -> Vec<String> {
+        let records = self.accounts.audit(user.id, 100).await.unwrap();
+        records.into_iter().map(|record| record.action).collect()
+    }
+
+    async fn close(self) {
+        self.db.close().await;
+        self.locks.close().await;
+    }
+}
+
+fn outbox(db: &Db) -> Outbox {
+    let second = Duration::from_secs(1);
+    let config = outbox::Config {
+        workers: 1,
+        batch: 10,
+        poll: second,
+        lease: 10 * second,
+        max_attempts: 3,
+        retry: Backoff::new(second, second),
+        retention: 300 * second,
+    };
+    Outbox::new(db.clone(), config, outbox::Metrics::new(&mut Registry::default(), outbox::TABLE))
+}
+
+fn sign_in(subject: &str) -> SignIn {
+    SignIn {
+        issuer: "https://id.example.com".to_owned(),
+        subject: subject.to_owned(),
+        display_name: None,
+        roles: vec![Role::Player],
+    }
+}
+
+/// A fresh place on every store that can be had here.
+async fn places() -> Result<Vec<Place>, testkit::Error> {
+    let mut places = vec![Place::Sqlite(Folder::fresh().unwrap())];
+    for server in SqlServer::all_shared().await? {
+        places.push(Place::MySql(server.database().await));
+    }
+    for place in &places {
+        place.prepare().await;
+    }
+    Ok(places)
+}

@@ -1,0 +1,105 @@
+//! Doing a request once, however often it is sent.
+//!
+//! A caller gives each request a key of its own and sends it again under that key until it gets an answer. The answer is recorded
+//! in the transaction that does what was asked for, so there is one just if it was done. A key that comes again with another
+//! request is a mistake of the caller's, which the fingerprint of the request shows.
+
+use std::time::Duration;
+
+use base::id::Uuid;
+use sha2::{Digest, Sha256};
+
+use crate::{Db, Dialect, Error, Tx, Value};
+
+const MAX_LENGTH: usize = 255;
+
+/// How many are removed at once: few, so that nobody waits for it.
+const REMOVED_AT_ONCE: i64 = 500;
+
+const RECORD: &str = "INSERT INTO idempotency_keys (key_hash, fingerprint, user_id, answer, created_at)";
+
+const REMOVE_SQLITE: &str = "DELETE FROM idempotency_keys WHERE key_hash IN (SELECT key_hash FROM idempotency_keys \
+    WHERE created_at < CAST(unixepoch('subsec') * 1000 AS INTEGER) - ? ORDER BY created_at LIMIT ?)";
+const REMOVE_MYSQL: &str = "DELETE FROM idempotency_keys \
+    WHERE created_at < CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED) - ? ORDER BY created_at LIMIT ?";
+
+/// The key of a request, with what the request is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IdempotencyKey {
+    /// Of the caller and their key: callers do not get into each other's way.
+    hash: [u8; 32],
+    fingerprint: [u8; 32],
+}
+
+/// The key cannot be one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an idempotency key has 1 to {MAX_LENGTH} visible ASCII characters, such as the id of a purchase")]
+pub struct BadKey;
+
+/// What is known of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Earlier {
+    /// It is new.
+    Nothing,
+    /// It was done, with this answer.
+    Answer(String),
+    /// The key was used for another request.
+    OtherRequest,
+}
+
+impl IdempotencyKey {
+    /// `request` is whatever makes two requests the same, as bytes.
+    pub fn new(caller: &str, key: &str, request: &[u8]) -> Result<Self, BadKey> {
+        let is_sound = (1..=MAX_LENGTH).contains(&key.len()) && key.bytes().all(|c| c.is_ascii_graphic());
+        if !is_sound {
+            return Err(BadKey);
+        }
+        let hash = Sha256::new().chain_update(caller).chain_update([0]).chain_update(key).finalize();
+        Ok(Self { hash: hash.into(), fingerprint: Sha256::digest(request).into() })
+    }
+
+    /// Two columns for a `SELECT` that reads what else is needed, too: they take [`hash`](Self::hash) twice, and
+    /// [`judge`](Self::judge) tells what their values mean. To be asked under a lock that excludes others with the same request.
+    pub const COLUMNS: &str = "(SELECT fingerprint FROM idempotency_keys WHERE key_hash = ?), \
+        (SELECT answer FROM idempotency_keys WHERE key_hash = ?)";
+
+    pub const fn hash(&self) -> &[u8] {
+        &self.hash
+    }
+
+    /// What is known of the request.
+    pub fn judge(&self, fingerprint: Option<&[u8]>, answer: Option<String>) -> Earlier {
+        match (fingerprint, answer) {
+            (Some(fingerprint), Some(answer)) if fingerprint == self.fingerprint => Earlier::Answer(answer),
+            (Some(_), _) => Earlier::OtherRequest,
+            (None, _) => Earlier::Nothing,
+        }
+    }
+
+    /// Records the answer when the transaction is committed. If that fails with [`Error::Duplicate`], somebody else was faster
+    /// with the same key, under another lock: begin again.
+    pub fn record(&self, tx: &mut Tx, user: &Uuid, answer: &str) {
+        let row = [self.hash[..].into(), self.fingerprint[..].into(), user.into(), answer.into(), Value::Now];
+        tx.insert_at_commit(RECORD, [row]);
+    }
+}
+
+impl Db {
+    /// Forgets some of the keys that are older than this, and says how many.
+    pub async fn forget_idempotency_keys(&self, age: Duration) -> Result<u64, Error> {
+        let text = match self.dialect() {
+            Dialect::Sqlite => REMOVE_SQLITE,
+            Dialect::MySql => REMOVE_MYSQL,
+        };
+        let age: i64 = age.as_millis().try_into().unwrap_or(i64::MAX);
+        self.bounded(async {
+            let mut tx = self.begin().await?;
+            let removed = crate::on!(tx, connection => {
+                sqlx::query(text).bind(age).bind(REMOVED_AT_ONCE).execute(connection).await?.rows_affected()
+            });
+            tx.commit().await?;
+            Ok(removed)
+        })
+        .await
+    }
+}

@@ -1,0 +1,165 @@
+//! Statements that are sent together, with their values written into them.
+
+use std::fmt::Write;
+
+use base::Timestamp;
+use base::id::Uuid;
+
+use crate::Dialect;
+
+/// A value in a statement. None of them can be taken for anything but a value, whatever is in it: text and bytes are written in
+/// hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Value<'a> {
+    Null,
+    Integer(i64),
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    /// The time of the store's clock.
+    Now,
+}
+
+impl From<i64> for Value<'_> {
+    fn from(number: i64) -> Self {
+        Self::Integer(number)
+    }
+}
+
+impl From<i32> for Value<'_> {
+    fn from(number: i32) -> Self {
+        Self::Integer(number.into())
+    }
+}
+
+impl<'a> From<&'a str> for Value<'a> {
+    fn from(text: &'a str) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl<'a> From<&'a [u8]> for Value<'a> {
+    fn from(bytes: &'a [u8]) -> Self {
+        Self::Bytes(bytes)
+    }
+}
+
+impl<'a> From<&'a Uuid> for Value<'a> {
+    fn from(id: &'a Uuid) -> Self {
+        Self::Bytes(id.as_bytes())
+    }
+}
+
+impl From<Timestamp> for Value<'_> {
+    fn from(time: Timestamp) -> Self {
+        Self::Integer(time.as_millis())
+    }
+}
+
+impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
+    fn from(value: Option<T>) -> Self {
+        value.map_or(Self::Null, Into::into)
+    }
+}
+
+/// The text of statements to come.
+#[derive(Debug, Default)]
+pub(crate) struct Script(String);
+
+impl Script {
+    /// Adds a statement: its head, up to `VALUES`, and rows of values.
+    pub(crate) fn insert<'a, const N: usize>(
+        &mut self,
+        dialect: Dialect,
+        head: &str,
+        rows: impl IntoIterator<Item = [Value<'a>; N]>,
+    ) {
+        let mut separator = " VALUES ";
+        let start = self.0.len();
+        self.0.push_str(head);
+        let head = self.0.len();
+        for row in rows {
+            self.0.push_str(separator);
+            separator = ", ";
+            let mut opening = '(';
+            for value in row {
+                self.0.push(opening);
+                opening = ',';
+                self.write(dialect, value);
+            }
+            self.0.push(')');
+        }
+        if self.0.len() == head {
+            // Nothing is to be inserted.
+            self.0.truncate(start);
+        } else {
+            self.0.push_str(";\n");
+        }
+    }
+
+    fn write(&mut self, dialect: Dialect, value: Value<'_>) {
+        let Self(text) = self;
+        match value {
+            Value::Null => text.push_str("NULL"),
+            // To write to a String cannot fail.
+            Value::Integer(number) => drop(write!(text, "{number}")),
+            Value::Now => text.push_str(dialect.now()),
+            Value::Bytes(bytes) => hexadecimal(text, bytes),
+            Value::Text(value) => match dialect {
+                Dialect::MySql => hexadecimal(text, value.as_bytes()),
+                Dialect::Sqlite => {
+                    text.push_str("CAST(");
+                    hexadecimal(text, value.as_bytes());
+                    text.push_str(" AS TEXT)");
+                }
+            },
+        }
+    }
+
+    /// The statements and a last one behind them.
+    pub(crate) fn ending_with(self, last: &str) -> String {
+        self.0 + last
+    }
+}
+
+fn hexadecimal(text: &mut String, bytes: &[u8]) {
+    const DIGITS: [u8; 16] = *b"0123456789abcdef";
+    text.reserve(bytes.len() * 2 + 3);
+    text.push_str("X'");
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text.push('\'');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_cannot_be_taken_for_anything_else() {
+        let mut script = Script::default();
+        let rows = [
+            [
+                Value::Integer(-7),
+                Value::Null,
+                Value::Text("a'); DROP TABLE t; --\0ä"),
+                Value::Bytes(&[0, 255]),
+            ],
+            [Value::Integer(i64::MIN), Value::Text(""), Value::Now, Value::Bytes(&[])],
+        ];
+        script.insert(Dialect::MySql, "INSERT INTO t (a, b, c, d)", rows);
+        script.insert::<1>(Dialect::MySql, "INSERT INTO nothing (a)", []);
+        assert_eq!(
+            script.ending_with("COMMIT"),
+            "INSERT INTO t (a, b, c, d) VALUES (-7,NULL,X'6127293b2044524f50205441424c4520743b202d2d00c3a4',X'00ff'), \
+             (-9223372036854775808,X'',CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED),X'');\nCOMMIT"
+        );
+        let mut script = Script::default();
+        script.insert(Dialect::Sqlite, "INSERT INTO t (a)", [[Value::Text("a'b")]]);
+        assert_eq!(
+            script.ending_with("COMMIT"),
+            "INSERT INTO t (a) VALUES (CAST(X'612762' AS TEXT));\nCOMMIT"
+        );
+    }
+}

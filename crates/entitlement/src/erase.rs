@@ -1,0 +1,58 @@
+//! What becomes of entitlements when their user is erased.
+
+use account::{OnErase, UserId};
+use base::Clock;
+use bus::EventId;
+use db::Tx;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use outbox::Outbox;
+
+use crate::model::{Action, Change};
+use crate::store::{self, Decided};
+use crate::{Error, ledger};
+
+/// How many are written by one statement.
+const AT_ONCE: usize = 500;
+
+/// Revokes everything that an erased user has, in the transaction that erases them.
+#[derive(Clone, Debug)]
+pub struct RevokeOnErase {
+    outbox: Outbox,
+    clock: Clock,
+}
+
+impl RevokeOnErase {
+    pub fn new(outbox: Outbox, clock: Clock) -> Self {
+        Self { outbox, clock }
+    }
+
+    async fn revoke_all(&self, tx: &mut Tx, user: UserId) -> Result<(), Error> {
+        let now = self.clock.now();
+        let revoke = |(holding, before): (_, crate::Entitlement)| {
+            let change = Change {
+                holding,
+                action: Action::Revoke { quantity: None },
+                // A purchase may have come from a shop whose clock is ahead.
+                occurred_at: now.max(before.as_of),
+                reference: None,
+            };
+            let (after, effect) = change.apply(Some(&before))?;
+            Ok::<_, Error>(Decided { change, after, effect, event: Some(EventId::generate()) })
+        };
+        let active = store::active_of_user(tx, user).await?;
+        let decided = active.into_iter().map(revoke).collect::<Result<Vec<_>, _>>()?;
+        for some in decided.chunks(AT_ONCE) {
+            store::save(tx, some.iter().map(|decided| (&decided.change.holding, &decided.after)));
+            ledger::write(tx, &self.outbox, some, "erase", None, now)?;
+        }
+        Ok(())
+    }
+}
+
+impl OnErase for RevokeOnErase {
+    fn erase<'a>(&'a self, tx: &'a mut Tx, user: UserId) -> BoxFuture<'a, Result<(), account::Error>> {
+        let revoking = self.revoke_all(tx, user);
+        async move { revoking.await.map_err(account::Error::on_erase) }.boxed()
+    }
+}

@@ -1,0 +1,52 @@
+//! What can go wrong with an entitlement.
+
+use base::Code;
+use base::error::Coded;
+
+use crate::model::Holding;
+
+/// What can go wrong, by what a caller can do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    #[error("{field} {what}")]
+    Invalid { field: &'static str, what: String },
+    #[error("the user {} has no account {}", .0.user, .0.account)]
+    NoAccount(Holding),
+    #[error("the account {} never had {:?}", .0.account, .0.resource)]
+    Unknown(Holding),
+    #[error("this entitlement is counted: name a quantity, or revoke all of it first")]
+    Counted,
+    #[error("this entitlement is not counted: leave out the quantity, or revoke all of it first")]
+    NotCounted,
+    #[error(transparent)]
+    BadKey(#[from] db::BadKey),
+    #[error("this idempotency key was used for another request; give each request a key of its own")]
+    KeyReused,
+    #[error(
+        "another change of the same entitlement, or of its account, is still being made; send this one again with the same \
+         idempotency key"
+    )]
+    StillRunning(#[source] Box<db::Error>),
+    #[error(transparent)]
+    Account(#[from] account::Error),
+    #[error(transparent)]
+    Db(#[from] db::Error),
+    /// A mistake of ours.
+    #[error("an answer could not be written or read")]
+    Answer(#[from] serde_json::Error),
+}
+
+impl Coded for Error {
+    fn code(&self) -> Code {
+        match self {
+            Self::Invalid { .. } | Self::BadKey(_) => Code::InvalidArgument,
+            Self::NoAccount(_) | Self::Unknown(_) => Code::NotFound,
+            Self::Counted | Self::NotCounted => Code::FailedPrecondition,
+            Self::KeyReused => Code::Unprocessable,
+            Self::StillRunning(_) => Code::Conflict,
+            Self::Account(error) => error.code(),
+            Self::Db(error) => error.code(),
+            Self::Answer(_) => Code::Internal,
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! The transaction in which requests are done.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use base::{Clock, Timestamp};
+use bus::EventId;
+use db::{Db, Earlier, IdempotencyKey, Tx};
+use hierlock::{Locks, Target};
+use outbox::Outbox;
+use runtime::fault;
+
+use crate::answer::{Answer, Applied};
+use crate::error::Error;
+use crate::event;
+use crate::model::{Change, Effect, Entitlement, Holding};
+use crate::store::{self, Decided, KnownHolding};
+
+/// Changes that are made together or not at all, once per key.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub(crate) caller: String,
+    pub(crate) key: IdempotencyKey,
+    /// At least one.
+    pub(crate) changes: Vec<Change>,
+    /// The trace that it belongs to.
+    pub(crate) traceparent: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    pub(crate) db: Db,
+    pub(crate) locks: Locks,
+    pub(crate) outbox: Outbox,
+    pub(crate) clock: Clock,
+}
+
+impl Ledger {
+    /// Does requests in one transaction. Each has an answer or an error of its own; an error of all means that nothing was done.
+    ///
+    /// Four messages to the server: begin, lock, ask for all that has to be known, write everything and commit.
+    pub(crate) async fn apply(
+        &self,
+        requests: &[Request],
+        patience: Duration,
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        let changes = || requests.iter().flat_map(|request| &request.changes);
+        let ids: Vec<(String, String)> = changes()
+            .map(|change| (change.holding.user.to_string(), change.holding.account.to_string()))
+            .collect();
+        let targets = changes()
+            .zip(&ids)
+            .map(|(change, (user, account))| Target::resource(user, account, &change.holding.resource))
+            .collect::<Result<Vec<Target<'_>>, _>>()
+            .map_err(|empty| db::Error::Lock(empty.into()))?;
+        let mut tx = self.db.begin_locked(&self.locks.within(patience), &targets).await?;
+        let answers = self.db.bounded(self.apply_in(&mut tx, requests)).await?;
+        if answers.iter().flatten().all(Answer::is_replayed) {
+            // Nothing is to be written.
+            tx.rollback().await?;
+            return Ok(answers);
+        }
+        fault::point("entitlement.uncommitted");
+        tx.commit().await?;
+        fault::point("entitlement.committed");
+        Ok(answers)
+    }
+
+    /// In a transaction that holds the locks.
+    async fn apply_in(&self, tx: &mut Tx, requests: &[Request]) -> Result<Vec<Result<Answer, Error>>, Error> {
+        // The key of a request is looked up beside its first change.
+        let questions = requests.iter().flat_map(|request| {
+            let rest = std::iter::repeat(None);
+            let keys = std::iter::once(Some(&request.key)).chain(rest);
+            keys.zip(request.changes.iter().map(|change| &change.holding))
+        });
+        let mut known = store::know(tx, &questions.collect::<Vec<_>>()).await?.into_iter();
+        let now = self.clock.now();
+        let mut done = Done::default();
+        let mut answers = Vec::with_capacity(requests.len());
+        for request in requests {
+            let known: Vec<KnownHolding> = known.by_ref().take(request.changes.len()).collect();
+            let answer = self.apply_one(request, known, now, &mut done);
+            if let Ok(answer) = &answer {
+                done.answers.insert(request.key.hash().to_vec(), (request.key, answer.text().to_owned()));
+            }
+            answers.push(answer);
+        }
+        // Of an entitlement that changes more than once, the last state.
+        store::save(tx, &done.latest);
+        for (request, answer) in requests.iter().zip(&answers) {
+            if let Some(answer) = answer.as_ref().ok().filter(|answer| !answer.is_replayed()) {
+                request.key.record(tx, request.changes[0].holding.user.as_uuid(), answer.text());
+            }
+        }
+        for (caller, decided, traceparent) in done.decided {
+            write(tx, &self.outbox, &decided, caller, traceparent, now)?;
+        }
+        Ok(answers)
+    }
+
+    fn apply_one<'a>(
+        &self,
+        request: &'a Request,
+        known: Vec<KnownHolding>,
+        now: Timestamp,
+        done: &mut Done<'a>,
+    ) -> Result<Answer, Error> {
+        let earlier = match (done.answers.get(request.key.hash()), known.first()) {
+            (Some((key, answer)), _) if *key == request.key => Earlier::Answer(answer.clone()),
+            (Some(_), _) => Earlier::OtherRequest,
+            (None, known) => known.map_or(Earlier::Nothing, |known| known.earlier.clone()),
+        };
+        match earlier {
+            Earlier::Nothing => {}
+            Earlier::Answer(answer) => return Ok(Answer::replayed(answer)),
+            Earlier::OtherRequest => return Err(Error::KeyReused),
+        }
+        let decided = decide(&request.changes, known, &done.latest)?;
+        let answer = Answer::new(decided.iter().map(|decided| Applied::new(decided, now)).collect())?;
+        for Decided { change, after, .. } in &decided {
+            done.latest.insert(change.holding.clone(), after.clone());
+        }
+        done.decided.push((&request.caller, decided, request.traceparent.as_deref()));
+        Ok(answer)
+    }
+}
+
+/// What the requests of a transaction have done so far.
+#[derive(Default)]
+struct Done<'a> {
+    latest: HashMap<Holding, Entitlement>,
+    /// By the hash of their keys.
+    answers: HashMap<Vec<u8>, (IdempotencyKey, String)>,
+    decided: Vec<(&'a str, Vec<Decided>, Option<&'a str>)>,
+}
+
+/// What changes make of the entitlements, one after the other.
+fn decide(
+    changes: &[Change],
+    known: Vec<KnownHolding>,
+    latest: &HashMap<Holding, Entitlement>,
+) -> Result<Vec<Decided>, Error> {
+    let mut decided: Vec<Decided> = Vec::with_capacity(changes.len());
+    for (change, KnownHolding { has_account, entitlement, .. }) in changes.iter().zip(known) {
+        if !has_account {
+            return Err(Error::NoAccount(change.holding.clone()));
+        }
+        let here = decided.iter().rev().find(|decided| decided.change.holding == change.holding);
+        let before = here.map(|decided| &decided.after).or_else(|| latest.get(&change.holding));
+        let (after, effect) = change.apply(before.or(entitlement.as_ref()))?;
+        let event = (effect == Effect::Applied).then(EventId::generate);
+        decided.push(Decided { change: change.clone(), after, effect, event });
+    }
+    Ok(decided)
+}
+
+/// Writes histories and events of what was decided, when the transaction is committed.
+pub(crate) fn write(
+    tx: &mut Tx,
+    outbox: &Outbox,
+    decided: &[Decided],
+    caller: &str,
+    traceparent: Option<&str>,
+    now: Timestamp,
+) -> Result<(), Error> {
+    store::add_history(tx, decided, caller, now);
+    let mut events = Vec::new();
+    for Decided { change, after, event, .. } in decided {
+        if let Some(id) = event {
+            let event = event::of(*id, change, after, traceparent, now)?;
+            events.push((*change.holding.user.as_uuid(), event));
+        }
+    }
+    outbox.append(tx, &events);
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! What an entitlement is, and what a change makes of it. Nothing here knows a store.
+
+use account::{AccountId, UserId};
+use base::Timestamp;
+
+use crate::Error;
+
+/// The longest name of a resource, in characters.
+pub(crate) const MAX_RESOURCE: usize = 255;
+/// The longest reference, in characters.
+pub(crate) const MAX_REFERENCE: usize = 255;
+/// The largest quantity of one change. Sums of them do not overflow in a lifetime.
+pub(crate) const MAX_QUANTITY: i64 = 1_000_000_000_000;
+
+/// What is owned, by whom.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Holding {
+    pub user: UserId,
+    pub account: AccountId,
+    pub resource: String,
+}
+
+/// Whether the account has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Active,
+    Revoked,
+}
+
+impl State {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Active => "ACTIVE",
+            Self::Revoked => "REVOKED",
+        }
+    }
+}
+
+/// An entitlement as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entitlement {
+    pub state: State,
+    /// Counts the changes that were applied, from 1. Each has one event with this number.
+    pub version: i64,
+    /// How many, if it is counted. Less than nothing when more was taken back than is known to have been given.
+    pub quantity: Option<i64>,
+    pub valid_until: Option<Timestamp>,
+    /// The own time of the newest change.
+    pub as_of: Timestamp,
+    /// The own time of the newest change that took all of it back.
+    pub revoked_as_of: Option<Timestamp>,
+    /// How many entries its history has.
+    pub entries: i64,
+}
+
+/// Something that happened at a shop, and is to be applied.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    pub holding: Holding,
+    pub action: Action,
+    /// When it happened there: of two changes that arrive in the wrong order, the newer one counts.
+    pub occurred_at: Timestamp,
+    /// What it is called there, for people who look for it.
+    pub reference: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    Grant {
+        quantity: Option<i64>,
+        valid_until: Option<Timestamp>,
+    },
+    /// So many, or all of it.
+    Revoke {
+        quantity: Option<i64>,
+    },
+}
+
+impl Action {
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Grant { .. } => "grant",
+            Self::Revoke { .. } => "revoke",
+        }
+    }
+
+    pub const fn quantity(&self) -> Option<i64> {
+        match self {
+            Self::Grant { quantity, .. } | Self::Revoke { quantity } => *quantity,
+        }
+    }
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The entitlement has a new version.
+    Applied,
+    /// Something newer was known already: nothing changed, except that the history has it.
+    Superseded,
+}
+
+impl Effect {
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Applied => "applied",
+            Self::Superseded => "superseded",
+        }
+    }
+}
+
+impl Change {
+    /// Refuses what cannot be meant.
+    pub fn check(&self, now: Timestamp) -> Result<(), Error> {
+        /// How far the clock of a shop may be ahead of ours.
+        const AHEAD: std::time::Duration = std::time::Duration::from_secs(3600);
+        let refuse = |field, what: String| Err(Error::Invalid { field, what });
+        let length = self.holding.resource.chars().count();
+        if !(1..=MAX_RESOURCE).contains(&length) {
+            return refuse("resource", format!("has 1 to {MAX_RESOURCE} characters, not {length}"));
+        }
+        let length = self.reference.as_ref().map_or(0, |reference| reference.chars().count());
+        if length > MAX_REFERENCE {
+            return refuse("reference", format!("has at most {MAX_REFERENCE} characters, not {length}"));
+        }
+        if let Some(quantity) =
+            self.action.quantity().filter(|quantity| !(1..=MAX_QUANTITY).contains(quantity))
+        {
+            return refuse("quantity", format!("is 1 to {MAX_QUANTITY}, not {quantity}"));
+        }
+        // It would supersede everything that happens until then.
+        if self.occurred_at > now.after(AHEAD) {
+            return refuse(
+                "occurred_at",
+                "lies in the future; send the time at which it happened".to_owned(),
+            );
+        }
+        match self.action {
+            Action::Grant { valid_until: Some(until), .. } if until <= self.occurred_at => {
+                refuse("valid_until", "must be later than occurred_at".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What it makes of the entitlement as it is, if there is one. The history grows by an entry in any case.
+    ///
+    /// Uncounted: the newest change counts; of two at the same time, the one that revokes. Counted: every change adds or takes
+    /// away, in whatever order they come, unless it is older than one that took back everything.
+    pub fn apply(&self, before: Option<&Entitlement>) -> Result<(Entitlement, Effect), Error> {
+        let Some(before) = before else { return Ok((self.first(), Effect::Applied)) };
+        let entries = before.entries + 1;
+        let superseded = Ok((Entitlement { entries, ..before.clone() }, Effect::Superseded));
+        let is_newest = self.occurred_at > before.as_of;
+        let is_revoked_since = before.revoked_as_of.is_some_and(|revoked| self.occurred_at <= revoked);
+        let counted = before.quantity;
+        if before.revoked_as_of.is_none_or(|revoked| revoked < before.as_of) {
+            self.check_kind(counted)?;
+        }
+        let next = match self.action {
+            Action::Grant { quantity: Some(more), valid_until } if !is_revoked_since => {
+                let valid_until = if is_newest { valid_until } else { before.valid_until };
+                self.counted(before, counted.unwrap_or_default() + more, valid_until)
+            }
+            Action::Revoke { quantity: Some(fewer) } if !is_revoked_since => {
+                self.counted(before, counted.unwrap_or_default() - fewer, before.valid_until)
+            }
+            Action::Grant { quantity: None, valid_until } if is_newest => {
+                Entitlement { state: State::Active, quantity: None, valid_until, ..before.clone() }
+            }
+            Action::Revoke { quantity: None }
+                if is_newest || (self.occurred_at == before.as_of && !is_revoked_since) =>
+            {
+                Entitlement {
+                    state: State::Revoked,
+                    quantity: counted.map(|_| 0),
+                    valid_until: None,
+                    revoked_as_of: Some(self.occurred_at),
+                    ..before.clone()
+                }
+            }
+            _ => return superseded,
+        };
+        let as_of = before.as_of.max(self.occurred_at);
+        Ok((Entitlement { version: before.version + 1, entries, as_of, ..next }, Effect::Applied))
+    }
+
+    fn first(&self) -> Entitlement {
+        let (state, quantity, valid_until, revoked_as_of) = match self.action {
+            Action::Grant { quantity, valid_until } => (State::Active, quantity, valid_until, None),
+            Action::Revoke { quantity: Some(fewer) } => (State::Revoked, Some(-fewer), None, None),
+            Action::Revoke { quantity: None } => (State::Revoked, None, None, Some(self.occurred_at)),
+        };
+        let as_of = self.occurred_at;
+        Entitlement { state, version: 1, quantity, valid_until, as_of, revoked_as_of, entries: 1 }
+    }
+
+    fn counted(&self, before: &Entitlement, quantity: i64, valid_until: Option<Timestamp>) -> Entitlement {
+        let state = if quantity > 0 { State::Active } else { State::Revoked };
+        Entitlement { state, quantity: Some(quantity), valid_until, ..before.clone() }
+    }
+
+    /// Counted or not is settled by the first grant, until all of it is taken back.
+    fn check_kind(&self, counted: Option<i64>) -> Result<(), Error> {
+        match (&self.action, counted) {
+            (Action::Grant { quantity: None, .. }, Some(_)) => Err(Error::Counted),
+            (action, None) if action.quantity().is_some() => Err(Error::NotCounted),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Entitlement {
+    /// Whether the account has it at this time.
+    pub fn is_in_force(&self, now: Timestamp) -> bool {
+        self.state == State::Active && self.valid_until.is_none_or(|until| now < until)
+    }
+
+    /// How many there are to be had, if it is counted.
+    pub fn balance(&self) -> Option<i64> {
+        self.quantity.map(|quantity| quantity.max(0))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,204 @@
+//! What can be done with entitlements.
+
+use std::time::Duration;
+
+use account::{AccountId, UserId};
+use base::{Backoff, Clock, Timestamp};
+use db::{Db, IdempotencyKey};
+use hierlock::Locks;
+use outbox::Outbox;
+use runtime::batch::Batcher;
+use runtime::telemetry::TraceContext;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::answer::{Answer, EntitlementView, HistoryEntry};
+use crate::error::Error;
+use crate::ledger::{Ledger, Request};
+use crate::metrics::Metrics;
+use crate::model::{Action, Change, Holding};
+use crate::store;
+
+/// How many changes one request may have.
+pub const MAX_BATCH: usize = 100;
+
+/// Between attempts of what met another transaction.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
+/// How often it is tried.
+const ATTEMPTS: u32 = 5;
+
+/// How many transactions with the requests of several callers may be under way, and how many requests one has at most.
+const LANES: usize = 4;
+const TOGETHER: usize = 32;
+/// How long those wait for their locks: not long, since whoever is in nobody's way waits with the rest.
+const TOGETHER_WAITS: Duration = Duration::from_millis(50);
+
+/// The entitlements. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Entitlements {
+    ledger: Ledger,
+    /// Requests that arrive together are done together: that costs a fraction. None comes back for those that have to be done
+    /// alone.
+    together: Batcher<Request, Option<Result<Answer, Error>>>,
+    metrics: Metrics,
+}
+
+/// What to list.
+#[derive(Clone, Debug)]
+pub struct ListOptions {
+    /// Only what the account has now.
+    pub in_force: bool,
+    /// From behind this resource.
+    pub after: String,
+    pub limit: u32,
+}
+
+impl Entitlements {
+    pub fn new(db: Db, locks: Locks, outbox: Outbox, clock: Clock, metrics: Metrics) -> Self {
+        let ledger = Ledger { db, locks, outbox, clock };
+        let of = ledger.clone();
+        let together = Batcher::new(LANES, TOGETHER, move |requests: Vec<Request>| {
+            let ledger = of.clone();
+            async move {
+                match ledger.apply(&requests, TOGETHER_WAITS).await {
+                    Ok(answers) => answers.into_iter().map(Some).collect(),
+                    // One of them was in somebody's way, and nobody knows which. Nothing was done, or may have been: to try again
+                    // under the same key tells.
+                    Err(_) => requests.iter().map(|_| None).collect(),
+                }
+            }
+        });
+        Self { ledger, together, metrics }
+    }
+
+    /// Applies changes, all or none of them, once per caller and key: whoever asks again gets the first answer.
+    pub async fn apply(&self, caller: &str, key: &str, changes: &[Change]) -> Result<Answer, Error> {
+        if !(1..=MAX_BATCH).contains(&changes.len()) {
+            let what = format!("has 1 to {MAX_BATCH} entries, not {}", changes.len());
+            return Err(Error::Invalid { field: "changes", what });
+        }
+        let now = self.ledger.clock.now();
+        changes.iter().try_for_each(|change| change.check(now))?;
+        let request = Request {
+            caller: caller.to_owned(),
+            key: IdempotencyKey::new(caller, key, &fingerprint(changes))?,
+            changes: changes.to_vec(),
+            traceparent: TraceContext::current().traceparent().map(str::to_owned),
+        };
+        let began = Instant::now();
+        let answer = self.apply_request(request).await?;
+        self.metrics.applied(&answer, began.elapsed());
+        Ok(answer)
+    }
+
+    async fn apply_request(&self, request: Request) -> Result<Answer, Error> {
+        // Those with many changes are enough for a transaction of their own.
+        if request.changes.len() == 1
+            && let Some(Some(answer)) = self.together.run(request.clone()).await
+        {
+            return answer;
+        }
+        self.apply_alone(request).await
+    }
+
+    async fn apply_alone(&self, request: Request) -> Result<Answer, Error> {
+        let request = [request];
+        for failures in 1.. {
+            let error = match self.ledger.apply(&request, Duration::MAX).await {
+                Ok(mut answers) => return answers.pop().unwrap_or(Err(Error::KeyReused)),
+                Err(error) => error,
+            };
+            if failures >= ATTEMPTS || !is_met_another(&error) {
+                return Err(still_running(error));
+            }
+            tokio::time::sleep(AGAIN.after(failures)).await;
+        }
+        unreachable!("the range has no end")
+    }
+
+    /// One entitlement.
+    pub async fn get(&self, holding: &Holding) -> Result<EntitlementView, Error> {
+        let found = self.ledger.db.bounded(async {
+            let mut connection = self.ledger.db.connection().await?;
+            store::get(&mut connection, holding).await
+        });
+        let found = found.await?.ok_or_else(|| Error::Unknown(holding.clone()))?;
+        Ok(EntitlementView::new(holding, &found, self.ledger.clock.now()))
+    }
+
+    /// Those of an account, in the order of their resources.
+    pub async fn list(
+        &self,
+        user: UserId,
+        account: AccountId,
+        options: &ListOptions,
+    ) -> Result<Vec<EntitlementView>, Error> {
+        let now = self.ledger.clock.now();
+        let in_force_at = options.in_force.then_some(now);
+        let found = self.ledger.db.bounded(async {
+            let mut connection = self.ledger.db.connection().await?;
+            store::list(&mut connection, user, account, &options.after, in_force_at, options.limit).await
+        });
+        let found = found.await?;
+        Ok(found.iter().map(|(holding, found)| EntitlementView::new(holding, found, now)).collect())
+    }
+
+    /// All that happened to an entitlement, the newest first, from before an entry.
+    pub async fn history(
+        &self,
+        holding: &Holding,
+        before: i64,
+        limit: u32,
+    ) -> Result<Vec<HistoryEntry>, Error> {
+        let found = self.ledger.db.bounded(async {
+            let mut connection = self.ledger.db.connection().await?;
+            store::history(&mut connection, holding, before, limit).await
+        });
+        Ok(found.await?.into_iter().map(HistoryEntry::new).collect())
+    }
+}
+
+/// What makes two requests the same, in a form that outlives this version of the program.
+fn fingerprint(changes: &[Change]) -> Vec<u8> {
+    let describe = |change: &Change| {
+        let Change { holding: Holding { user, account, resource }, action, occurred_at, reference } = change;
+        let valid_until = match action {
+            Action::Grant { valid_until, .. } => valid_until.map(Timestamp::as_millis),
+            Action::Revoke { .. } => None,
+        };
+        json!([
+            action.word(),
+            user.as_uuid(),
+            account.as_uuid(),
+            resource,
+            action.quantity(),
+            valid_until,
+            occurred_at.as_millis(),
+            reference,
+        ])
+    };
+    Value::from_iter(changes.iter().map(describe)).to_string().into_bytes()
+}
+
+/// Whether the same may work a moment later, because it was in the way of another transaction.
+fn is_met_another(error: &Error) -> bool {
+    match error {
+        // Somebody else was faster with this key, and it is known by now what they did.
+        Error::Db(db::Error::Duplicate(_) | db::Error::Busy(_)) => true,
+        Error::Db(db::Error::Lock(hierlock::Error::Deadlock(_))) => true,
+        _ => false,
+    }
+}
+
+/// What a caller is told of a wait that was too long.
+fn still_running(error: Error) -> Error {
+    match error {
+        Error::Db(error @ (db::Error::Busy(_) | db::Error::Duplicate(_))) => {
+            Error::StillRunning(Box::new(error))
+        }
+        Error::Db(error @ db::Error::Lock(hierlock::Error::Timeout(_))) => {
+            Error::StillRunning(Box::new(error))
+        }
+        other => other,
+    }
+}

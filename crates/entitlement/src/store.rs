@@ -1,0 +1,333 @@
+//! The tables: the entitlements as they are, and the history of each.
+
+use account::{AccountId, Accounts, UserId};
+use base::Timestamp;
+use base::id::Uuid;
+use bus::EventId;
+use db::{Conn, Earlier, Error, IdempotencyKey, Tx, Value};
+use sqlx::AssertSqlSafe;
+
+use crate::model::{Action, Change, Effect, Entitlement, Holding, State};
+
+const GET: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries \
+    FROM entitlements WHERE user_id = ? AND account_id = ? AND resource = ?";
+const SAVE: &str = "REPLACE INTO entitlements \
+    (user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries)";
+const ADD_HISTORY: &str = "INSERT INTO entitlement_history (user_id, account_id, resource, entry, action, effect, change_quantity, \
+    change_valid_until, occurred_at, recorded_at, caller, reference, version, state, quantity, event_id)";
+const LIST: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries \
+    FROM entitlements WHERE user_id = ? AND account_id = ? AND resource > ? ORDER BY resource LIMIT ?";
+/// Those in force only, at a time.
+const LIST_IN_FORCE: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries \
+    FROM entitlements WHERE user_id = ? AND account_id = ? AND resource > ? AND state = 0 \
+    AND (valid_until IS NULL OR valid_until > ?) ORDER BY resource LIMIT ?";
+const ACTIVE_OF_USER: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries \
+    FROM entitlements WHERE user_id = ? AND state = 0";
+const HISTORY: &str = "SELECT entry, action, effect, change_quantity, change_valid_until, occurred_at, recorded_at, caller, reference, \
+    version, state, quantity, event_id FROM entitlement_history \
+    WHERE user_id = ? AND account_id = ? AND resource = ? AND entry < ? ORDER BY entry DESC LIMIT ?";
+
+type Row = (Vec<u8>, Vec<u8>, String, i32, i64, Option<i64>, Option<i64>, i64, Option<i64>, i64);
+
+type HistoryRow = (
+    i64,
+    i32,
+    i32,
+    Option<i64>,
+    Option<i64>,
+    i64,
+    i64,
+    String,
+    Option<String>,
+    i64,
+    i32,
+    Option<i64>,
+    Option<Vec<u8>>,
+);
+
+/// An entry of the history: a change and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) entry: i64,
+    pub(crate) action: Action,
+    pub(crate) effect: Effect,
+    pub(crate) occurred_at: Timestamp,
+    pub(crate) recorded_at: Timestamp,
+    pub(crate) caller: String,
+    pub(crate) reference: Option<String>,
+    /// Of the entitlement after it.
+    pub(crate) version: i64,
+    pub(crate) state: State,
+    pub(crate) quantity: Option<i64>,
+    pub(crate) event: Option<EventId>,
+}
+
+/// A change that was decided on.
+#[derive(Clone, Debug)]
+pub(crate) struct Decided {
+    pub(crate) change: Change,
+    pub(crate) after: Entitlement,
+    pub(crate) effect: Effect,
+    pub(crate) event: Option<EventId>,
+}
+
+/// What has to be known before a change is decided on.
+pub(crate) struct KnownHolding {
+    /// Of the request, where its key was asked for.
+    pub(crate) earlier: Earlier,
+    pub(crate) has_account: bool,
+    pub(crate) entitlement: Option<Entitlement>,
+}
+
+/// As it is read: whether the key is known and the answer to it, whether there is such an account, and the entitlement.
+type KnownRow = (
+    Option<Vec<u8>>,
+    Option<String>,
+    i64,
+    Option<i32>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+    Option<i64>,
+);
+
+/// Reads all that has to be known, in one question. The caller has locked the holdings.
+pub(crate) async fn know(
+    tx: &mut Tx,
+    questions: &[(Option<&IdempotencyKey>, &Holding)],
+) -> Result<Vec<KnownHolding>, Error> {
+    const ENTITLEMENT: &str = "e.state, e.version, e.quantity, e.valid_until, e.as_of, e.revoked_as_of, e.entries \
+        FROM (SELECT 1 AS one) AS always LEFT JOIN entitlements e ON e.user_id = ? AND e.account_id = ? AND e.resource = ?";
+    const NO_KEY: [u8; 32] = [0; 32];
+    // Filled up to a power of two with the last, so that there are few texts and each is prepared once.
+    let filled = questions.len().next_power_of_two();
+    let padding = questions.last().into_iter().cycle().take(filled - questions.len());
+    let one = format!("SELECT {}, {}, {ENTITLEMENT}", IdempotencyKey::COLUMNS, Accounts::OWNS);
+    let text = vec![one; filled].join(" UNION ALL ");
+    let rows: Vec<KnownRow> = db::on!(tx, connection => {
+        let mut query = sqlx::query_as(AssertSqlSafe(text));
+        for (key, holding) in questions.iter().chain(padding) {
+            let key = key.map_or(&NO_KEY[..], IdempotencyKey::hash);
+            let (user, account) = (bytes(holding.user.as_uuid()), bytes(holding.account.as_uuid()));
+            query = query.bind(key).bind(key).bind(user).bind(account);
+            query = query.bind(user).bind(account).bind(&holding.resource);
+        }
+        query.fetch_all(connection).await?
+    });
+    let known = |((key, _), row): (&(Option<&IdempotencyKey>, &Holding), KnownRow)| {
+        let (fingerprint, answer, owns, state, version, quantity, valid_until, as_of, revoked_as_of, entries) =
+            row;
+        let entitlement = state.map(|state| Entitlement {
+            state: state_of(state),
+            version: version.unwrap_or_default(),
+            quantity,
+            valid_until: valid_until.map(Timestamp::from_millis),
+            as_of: Timestamp::from_millis(as_of.unwrap_or_default()),
+            revoked_as_of: revoked_as_of.map(Timestamp::from_millis),
+            entries: entries.unwrap_or_default(),
+        });
+        let earlier = key.map_or(Earlier::Nothing, |key| key.judge(fingerprint.as_deref(), answer));
+        KnownHolding { earlier, has_account: owns != 0, entitlement }
+    };
+    Ok(questions.iter().zip(rows).map(known).collect())
+}
+
+/// Writes entitlements as they are now, when the transaction is committed. The caller has locked them.
+pub(crate) fn save<'a>(tx: &mut Tx, rows: impl IntoIterator<Item = (&'a Holding, &'a Entitlement)>) {
+    let row = |(holding, entitlement): (&'a Holding, &'a Entitlement)| {
+        [
+            holding.user.as_uuid().into(),
+            holding.account.as_uuid().into(),
+            holding.resource.as_str().into(),
+            state_number(entitlement.state).into(),
+            entitlement.version.into(),
+            entitlement.quantity.into(),
+            entitlement.valid_until.into(),
+            entitlement.as_of.into(),
+            entitlement.revoked_as_of.into(),
+            entitlement.entries.into(),
+        ]
+    };
+    tx.insert_at_commit(SAVE, rows.into_iter().map(row));
+}
+
+/// Adds to the histories, when the transaction is committed.
+pub(crate) fn add_history(tx: &mut Tx, decided: &[Decided], caller: &str, now: Timestamp) {
+    tx.insert_at_commit(ADD_HISTORY, decided.iter().map(|decided| history_row(decided, caller, now)));
+}
+
+fn history_row<'a>(decided: &'a Decided, caller: &'a str, now: Timestamp) -> [Value<'a>; 16] {
+    let Decided { change, after, effect, event } = decided;
+    let (action, valid_until) = match change.action {
+        Action::Grant { valid_until, .. } => (GRANT, valid_until),
+        Action::Revoke { .. } => (REVOKE, None),
+    };
+    [
+        change.holding.user.as_uuid().into(),
+        change.holding.account.as_uuid().into(),
+        change.holding.resource.as_str().into(),
+        after.entries.into(),
+        action.into(),
+        effect_number(*effect).into(),
+        change.action.quantity().into(),
+        valid_until.into(),
+        change.occurred_at.into(),
+        now.into(),
+        caller.into(),
+        change.reference.as_deref().into(),
+        after.version.into(),
+        state_number(after.state).into(),
+        after.quantity.into(),
+        event.as_ref().map(EventId::as_uuid).into(),
+    ]
+}
+
+/// One entitlement.
+pub(crate) async fn get(connection: &mut Conn, holding: &Holding) -> Result<Option<Entitlement>, Error> {
+    let row: Option<Row> = db::on!(connection, raw => {
+        sqlx::query_as(GET)
+            .bind(bytes(holding.user.as_uuid()))
+            .bind(bytes(holding.account.as_uuid()))
+            .bind(&holding.resource)
+            .fetch_optional(raw)
+            .await?
+    });
+    Ok(row.map(|row| read(row).1))
+}
+
+/// Those of an account, in the order of their resources.
+pub(crate) async fn list(
+    connection: &mut Conn,
+    user: UserId,
+    account: AccountId,
+    after: &str,
+    in_force_at: Option<Timestamp>,
+    limit: u32,
+) -> Result<Vec<(Holding, Entitlement)>, Error> {
+    let text = if in_force_at.is_some() { LIST_IN_FORCE } else { LIST };
+    let rows: Vec<Row> = db::on!(connection, raw => {
+        let mut query =
+            sqlx::query_as(text).bind(bytes(user.as_uuid())).bind(bytes(account.as_uuid())).bind(after);
+        if let Some(now) = in_force_at {
+            query = query.bind(now.as_millis());
+        }
+        query.bind(i64::from(limit)).fetch_all(raw).await?
+    });
+    Ok(rows.into_iter().map(read).collect())
+}
+
+/// All that a user has.
+pub(crate) async fn active_of_user(tx: &mut Tx, user: UserId) -> Result<Vec<(Holding, Entitlement)>, Error> {
+    let rows: Vec<Row> = db::on!(tx, connection => {
+        sqlx::query_as(ACTIVE_OF_USER).bind(bytes(user.as_uuid())).fetch_all(connection).await?
+    });
+    Ok(rows.into_iter().map(read).collect())
+}
+
+/// The history of one, the newest first, from before an entry.
+pub(crate) async fn history(
+    connection: &mut Conn,
+    holding: &Holding,
+    before: i64,
+    limit: u32,
+) -> Result<Vec<Entry>, Error> {
+    let rows: Vec<HistoryRow> = db::on!(connection, raw => {
+        sqlx::query_as(HISTORY)
+            .bind(bytes(holding.user.as_uuid()))
+            .bind(bytes(holding.account.as_uuid()))
+            .bind(&holding.resource)
+            .bind(before)
+            .bind(i64::from(limit))
+            .fetch_all(raw)
+            .await?
+    });
+    Ok(rows.into_iter().map(read_entry).collect())
+}
+
+fn read(row: Row) -> (Holding, Entitlement) {
+    let (user, account, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries) = row;
+    let holding = Holding {
+        user: UserId::from_uuid(uuid(&user)),
+        account: AccountId::from_uuid(uuid(&account)),
+        resource,
+    };
+    let entitlement = Entitlement {
+        state: state_of(state),
+        version,
+        quantity,
+        valid_until: valid_until.map(Timestamp::from_millis),
+        as_of: Timestamp::from_millis(as_of),
+        revoked_as_of: revoked_as_of.map(Timestamp::from_millis),
+        entries,
+    };
+    (holding, entitlement)
+}
+
+fn read_entry(row: HistoryRow) -> Entry {
+    let (
+        entry,
+        action,
+        effect,
+        change_quantity,
+        valid_until,
+        occurred_at,
+        recorded_at,
+        caller,
+        reference,
+        ..,
+    ) = row;
+    let (.., version, state, quantity, event) = row;
+    let valid_until = valid_until.map(Timestamp::from_millis);
+    Entry {
+        entry,
+        action: match action {
+            GRANT => Action::Grant { quantity: change_quantity, valid_until },
+            _ => Action::Revoke { quantity: change_quantity },
+        },
+        effect: if effect == APPLIED { Effect::Applied } else { Effect::Superseded },
+        occurred_at: Timestamp::from_millis(occurred_at),
+        recorded_at: Timestamp::from_millis(recorded_at),
+        caller,
+        reference,
+        version,
+        state: state_of(state),
+        quantity,
+        event: event.map(|id| EventId::from_uuid(uuid(&id))),
+    }
+}
+
+/// The numbers that stand for words in the tables.
+const ACTIVE: i32 = 0;
+const REVOKED: i32 = 1;
+const GRANT: i32 = 0;
+const REVOKE: i32 = 1;
+const APPLIED: i32 = 0;
+const SUPERSEDED: i32 = 1;
+
+const fn state_number(state: State) -> i32 {
+    match state {
+        State::Active => ACTIVE,
+        State::Revoked => REVOKED,
+    }
+}
+
+const fn state_of(number: i32) -> State {
+    if number == ACTIVE { State::Active } else { State::Revoked }
+}
+
+const fn effect_number(effect: Effect) -> i32 {
+    match effect {
+        Effect::Applied => APPLIED,
+        Effect::Superseded => SUPERSEDED,
+    }
+}
+
+fn bytes(id: &Uuid) -> &[u8] {
+    &id.as_bytes()[..]
+}
+
+fn uuid(bytes: &[u8]) -> Uuid {
+    Uuid::from_slice(bytes).unwrap_or_default()
+}

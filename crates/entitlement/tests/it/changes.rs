@@ -1,0 +1,183 @@
+//! Granting, revoking, looking up.
+
+use super::*;
+
+testkit::on_all_stores!(
+    what_is_granted_is_there_with_its_history_and_its_event,
+    late_changes_do_not_undo_newer_ones,
+    quantities_add_up,
+    a_batch_is_all_or_nothing,
+    a_batch_may_change_one_thing_twice,
+    nobody_can_be_given_anything_without_an_account,
+    lists_go_page_by_page_and_know_what_is_in_force,
+    what_cannot_be_meant_is_refused_and_does_nothing,
+);
+
+async fn what_is_granted_is_there_with_its_history_and_its_event(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let mut granting = change(ada, "sword", NOW - 10, GRANT);
+    granting.reference = Some("order 7".to_owned());
+    let granted = apply(&shop, granting.clone()).await;
+    assert_eq!(
+        (granted["effect"].as_str(), granted["entitlement"]["version"].as_i64()),
+        (Some("applied"), Some(1))
+    );
+    let view = shop.entitlements.get(&granting.holding).await.unwrap();
+    assert_eq!((view.state.as_str(), view.in_force, view.version), ("ACTIVE", true, 1));
+
+    apply(&shop, change(ada, "sword", NOW - 5, REVOKE)).await;
+    apply(&shop, change(ada, "sword", NOW - 2, GRANT)).await;
+    let events = shop.events().await;
+    let told: Vec<_> = events
+        .iter()
+        .map(|event| {
+            (
+                event["kind"].as_str().unwrap(),
+                event["version"].as_i64().unwrap(),
+                event["state"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("playhouse.entitlement.granted.v1", 1, "ACTIVE"),
+            ("playhouse.entitlement.revoked.v1", 2, "REVOKED"),
+            ("playhouse.entitlement.granted.v1", 3, "ACTIVE"),
+        ]
+    );
+    assert_eq!(events[0]["reference"], "order 7");
+    assert_eq!(events[0]["occurred_at"], "2026-03-01T11:59:59.990Z");
+    assert_eq!(events[0]["key"], format!("entitlement/{}/{}/sword", ada.0, ada.1));
+
+    let history = shop.entitlements.history(&granting.holding, i64::MAX, 10).await.unwrap();
+    let seen: Vec<_> =
+        history.iter().map(|entry| (entry.entry, entry.action.as_str(), entry.version)).collect();
+    assert_eq!(seen, [(3, "grant", 3), (2, "revoke", 2), (1, "grant", 1)]);
+    assert_eq!((history[2].caller.as_str(), history[2].reference.as_deref()), ("shop", Some("order 7")));
+    assert_eq!(granted["event_id"].as_str(), history[2].event_id.as_deref());
+    let unknown = Holding { resource: "shield".to_owned(), ..granting.holding };
+    assert!(matches!(shop.entitlements.get(&unknown).await, Err(Error::Unknown(_))));
+}
+
+async fn late_changes_do_not_undo_newer_ones(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    // Revoked before it was ever granted: the late grant stays without effect.
+    let revoked = apply(&shop, change(ada, "sword", NOW - 5, REVOKE)).await;
+    assert_eq!(revoked["entitlement"]["state"], "REVOKED");
+    let late = apply(&shop, change(ada, "sword", NOW - 10, GRANT)).await;
+    assert_eq!((late["effect"].as_str(), late["event_id"].as_str()), (Some("superseded"), None));
+    assert_eq!(late["entitlement"]["state"], "REVOKED");
+    assert_eq!(shop.versions().await, [1]);
+    let holding = change(ada, "sword", NOW, GRANT).holding;
+    let history = shop.entitlements.history(&holding, i64::MAX, 10).await.unwrap();
+    assert_eq!((history.len(), history[0].effect.as_str()), (2, "superseded"));
+    apply(&shop, change(ada, "sword", NOW - 4, GRANT)).await;
+    assert_eq!(shop.entitlements.get(&holding).await.unwrap().state, "ACTIVE");
+}
+
+async fn quantities_add_up(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let more = |n| Action::Grant { quantity: Some(n), valid_until: None };
+    let fewer = |n| Action::Revoke { quantity: Some(n) };
+    apply(&shop, change(ada, "gems", NOW - 3, more(100))).await;
+    apply(&shop, change(ada, "gems", NOW - 5, more(20))).await;
+    let left = apply(&shop, change(ada, "gems", NOW - 2, fewer(50))).await;
+    assert_eq!(left["entitlement"]["quantity"], 70);
+    let events = shop.events().await;
+    assert_eq!((&events[2]["quantity"], &events[2]["change_quantity"]), (&70.into(), &50.into()));
+    let mixed = shop.entitlements.apply("shop", "k", &[change(ada, "gems", NOW, GRANT)]).await;
+    assert!(matches!(mixed, Err(Error::Counted)));
+    let gone = apply(&shop, change(ada, "gems", NOW - 1, fewer(70))).await;
+    assert_eq!(
+        (&gone["entitlement"]["quantity"], &gone["entitlement"]["state"]),
+        (&0.into(), &"REVOKED".into())
+    );
+}
+
+async fn a_batch_is_all_or_nothing(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let (ada, bob) = (shop.customer("ada").await, shop.customer("bob").await);
+    let stranger = (UserId::generate(), AccountId::generate());
+    let mixed = [
+        change(ada, "sword", NOW, GRANT),
+        change(bob, "shield", NOW, GRANT),
+        change(stranger, "bow", NOW, GRANT),
+    ];
+    let refused = shop.entitlements.apply("shop", "k", &mixed).await;
+    assert!(matches!(refused, Err(Error::NoAccount(_))), "{refused:?}");
+    assert!(shop.events().await.is_empty());
+    assert!(matches!(shop.entitlements.get(&mixed[0].holding).await, Err(Error::Unknown(_))));
+    // The key was not used up by what did not happen.
+    let answer = shop.entitlements.apply("shop", "k", &mixed[..2]).await.unwrap();
+    assert_eq!(answer.results().unwrap().len(), 2);
+    assert_eq!(shop.events().await.len(), 2);
+    let many: Vec<Change> = (0..100).map(|n| change(bob, &format!("r{n}"), NOW, GRANT)).collect();
+    shop.entitlements.apply("shop", "many", &many).await.unwrap();
+    assert_eq!(shop.events().await.len(), 102);
+    let too_many: Vec<Change> = (0..101).map(|n| change(bob, &format!("r{n}"), NOW, GRANT)).collect();
+    let refused = shop.entitlements.apply("shop", "too-many", &too_many).await;
+    assert!(matches!(refused, Err(Error::Invalid { field: "changes", .. })));
+}
+
+async fn a_batch_may_change_one_thing_twice(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let twice = [change(ada, "sword", NOW - 2, GRANT), change(ada, "sword", NOW - 1, REVOKE)];
+    shop.entitlements.apply("shop", "k", &twice).await.unwrap();
+    assert_eq!(shop.versions().await, [1, 2]);
+    let view = shop.entitlements.get(&twice[0].holding).await.unwrap();
+    assert_eq!((view.state.as_str(), view.version), ("REVOKED", 2));
+    assert_eq!(shop.entitlements.history(&twice[0].holding, i64::MAX, 10).await.unwrap().len(), 2);
+}
+
+async fn nobody_can_be_given_anything_without_an_account(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let (ada, bob) = (shop.customer("ada").await, shop.customer("bob").await);
+    // Somebody else's account is none of theirs.
+    for wrong in [(ada.0, bob.1), (UserId::generate(), ada.1)] {
+        let refused = shop.entitlements.apply("shop", "k", &[change(wrong, "sword", NOW, GRANT)]).await;
+        assert!(matches!(refused, Err(Error::NoAccount(_))), "{refused:?}");
+    }
+    assert!(shop.events().await.is_empty());
+}
+
+async fn lists_go_page_by_page_and_know_what_is_in_force(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let until = |at| Action::Grant { quantity: None, valid_until: Some(Timestamp::from_millis(at)) };
+    apply(&shop, change(ada, "a", NOW - 9, GRANT)).await;
+    apply(&shop, change(ada, "b", NOW - 9, until(NOW))).await;
+    apply(&shop, change(ada, "c", NOW - 9, until(NOW + 1))).await;
+    apply(&shop, change(ada, "d", NOW - 9, REVOKE)).await;
+    apply(&shop, change(ada, "ä", NOW - 9, GRANT)).await;
+    let list = async |in_force, after: &str, limit| {
+        let options = ListOptions { in_force, after: after.to_owned(), limit };
+        let found = shop.entitlements.list(ada.0, ada.1, &options).await.unwrap();
+        found.into_iter().map(|view| view.resource).collect::<Vec<_>>()
+    };
+    assert_eq!(list(false, "", 10).await, ["a", "b", "c", "d", "ä"]);
+    assert_eq!(list(true, "", 10).await, ["a", "c", "ä"]);
+    assert_eq!(list(true, "", 2).await, ["a", "c"]);
+    assert_eq!(list(true, "c", 2).await, ["ä"]);
+}
+
+async fn what_cannot_be_meant_is_refused_and_does_nothing(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let refused = shop.entitlements.apply("shop", "k", &[change(ada, "", NOW, GRANT)]).await;
+    assert!(matches!(refused, Err(Error::Invalid { field: "resource", .. })));
+    let refused = shop.entitlements.apply("shop", "k", &[]).await;
+    assert!(matches!(refused, Err(Error::Invalid { field: "changes", .. })));
+    for key in ["", " ", "a b", "ä", &"x".repeat(256)] {
+        let refused = shop.entitlements.apply("shop", key, &[change(ada, "sword", NOW, GRANT)]).await;
+        assert!(matches!(refused, Err(Error::BadKey(_))), "{key:?}");
+    }
+    // The longest names that are allowed fit everywhere.
+    let longest = Change { reference: Some("ä".repeat(255)), ..change(ada, &"語".repeat(255), NOW, GRANT) };
+    shop.entitlements.apply("shop", &"x".repeat(255), &[longest]).await.unwrap();
+    assert_eq!(shop.events().await.len(), 1);
+}

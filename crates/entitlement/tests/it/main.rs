@@ -1,0 +1,151 @@
+//! Entitlements on real stores: one suite over SQLite, MariaDB and, where there is one, MySQL.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+mod changes;
+mod erasing;
+mod once;
+mod racing;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use account::{AccountId, Accounts, SignIn, UserId};
+use base::{Backoff, Clock, Timestamp};
+use config::{Setting, Value as Configured};
+use db::{Db, DbUrl};
+use entitlement::{Action, Change, Entitlements, Error, Holding, ListOptions, RevokeOnErase};
+use hierlock::{Locks, Options, Provision};
+use outbox::Outbox;
+use prometheus_client::registry::Registry;
+use serde_json::Value;
+use sqlx::ConnectOptions;
+use testkit::SqlPlace;
+use work::Filter;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const BUCKETS: u32 = 1_000;
+/// The time of the process.
+const NOW: i64 = 1_772_366_400_000;
+
+const GRANT: Action = Action::Grant { quantity: None, valid_until: None };
+const REVOKE: Action = Action::Revoke { quantity: None };
+
+/// What one process has of it.
+#[derive(Clone)]
+struct Shop {
+    db: Db,
+    locks: Locks,
+    outbox: Outbox,
+    accounts: Accounts,
+    entitlements: Entitlements,
+}
+
+impl Shop {
+    /// Makes the tables and opens them.
+    async fn open(place: &SqlPlace) -> Self {
+        let config = config(place, Duration::from_secs(10));
+        let db = Db::open(&config).await.unwrap();
+        db.migrate(&[db::MIGRATIONS, outbox::MIGRATIONS, account::MIGRATIONS, entitlement::MIGRATIONS])
+            .await
+            .unwrap();
+        if let Some(server) = config.server() {
+            hierlock::create_tables(&mut server.connect().await.unwrap()).await.unwrap();
+            Provision::new(server, BUCKETS).run(|_| ()).await.unwrap();
+        }
+        Self::on(db, &config).await
+    }
+
+    /// Another process beside it, where there can be one.
+    async fn another(&self, place: &SqlPlace) -> Self {
+        if !place.is_server() {
+            return self.clone();
+        }
+        let config = config(place, Duration::from_secs(10));
+        Self::on(Db::open(&config).await.unwrap(), &config).await
+    }
+
+    async fn on(db: Db, config: &db::Config) -> Self {
+        let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
+        let locks = match config.server() {
+            Some(server) => Locks::mysql(server, &options).await.unwrap(),
+            None => Locks::in_process(&options),
+        };
+        let clock = Clock::manual(Timestamp::from_millis(NOW));
+        let metrics = outbox::Metrics::new(&mut Registry::default(), "outbox");
+        let outbox = Outbox::new(db.clone(), queue_config(), metrics);
+        let on_erase = RevokeOnErase::new(outbox.clone(), clock.clone());
+        let accounts =
+            Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock.clone(), vec![Arc::new(on_erase)]);
+        let metrics = entitlement::Metrics::new(&mut Registry::default());
+        let entitlements = Entitlements::new(db.clone(), locks.clone(), outbox.clone(), clock, metrics);
+        Self { db, locks, outbox, accounts, entitlements }
+    }
+
+    /// A user with a default account.
+    async fn customer(&self, name: &str) -> (UserId, AccountId) {
+        let sign_in = SignIn {
+            issuer: "test".to_owned(),
+            subject: name.to_owned(),
+            display_name: None,
+            roles: Vec::new(),
+        };
+        let user = self.accounts.sign_in(&sign_in).await.unwrap().user.id;
+        let accounts = self.accounts.accounts(user).await.unwrap();
+        (user, accounts[0].id)
+    }
+
+    /// What the events in the outbox say, oldest first: those of entitlements.
+    async fn events(&self) -> Vec<Value> {
+        let mut entries = self.outbox.queue().list(Filter::All, 10_000).await.unwrap();
+        entries.reverse();
+        let data = |payload: &[u8]| {
+            let text = std::str::from_utf8(payload).unwrap();
+            let (head, data) = text.split_once('\n').unwrap();
+            let head: Value = serde_json::from_str(head).unwrap();
+            let mut data: Value = serde_json::from_str(data).unwrap();
+            data["kind"] = head["kind"].clone();
+            data["key"] = head["key"].clone();
+            data
+        };
+        let all = entries.iter().map(|entry| data(&entry.payload));
+        all.filter(|event| event["kind"].as_str().unwrap().contains("entitlement")).collect()
+    }
+
+    async fn versions(&self) -> Vec<i64> {
+        self.events().await.iter().map(|event| event["version"].as_i64().unwrap()).collect()
+    }
+}
+
+fn config(place: &SqlPlace, acquire_timeout: Duration) -> db::Config {
+    let url = DbUrl::parse(&Configured::Text(place.url())).unwrap();
+    db::Config { url, max_connections: 16, acquire_timeout, migrate: false }
+}
+
+fn queue_config() -> outbox::Config {
+    outbox::Config {
+        workers: 1,
+        batch: 100,
+        poll: Duration::from_millis(20),
+        lease: Duration::from_secs(60),
+        max_attempts: 5,
+        retry: Backoff::new(Duration::from_millis(20), Duration::from_millis(100)),
+        retention: Duration::from_secs(3600),
+    }
+}
+
+fn change((user, account): (UserId, AccountId), resource: &str, at: i64, action: Action) -> Change {
+    Change {
+        holding: Holding { user, account, resource: resource.to_owned() },
+        action,
+        occurred_at: Timestamp::from_millis(at),
+        reference: None,
+    }
+}
+
+/// Applies one change under a key of its own.
+async fn apply(shop: &Shop, change: Change) -> Value {
+    let key = format!("key-{}", fastrand::u64(..));
+    let answer = shop.entitlements.apply("shop", &key, &[change]).await.unwrap();
+    answer.results().unwrap().remove(0)
+}

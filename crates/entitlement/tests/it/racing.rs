@@ -1,0 +1,57 @@
+//! Many at once.
+
+use super::*;
+
+testkit::on_all_stores!(
+    changes_of_one_entitlement_are_one_after_the_other,
+    batches_in_any_order_do_not_deadlock
+);
+
+async fn changes_of_one_entitlement_are_one_after_the_other(place: &SqlPlace) {
+    const EACH: i64 = 40;
+    let shop = Shop::open(place).await;
+    let another = shop.another(place).await;
+    let ada = shop.customer("ada").await;
+    let more = Action::Grant { quantity: Some(1), valid_until: None };
+    let tasks = (0..4).map(|n| {
+        let shop = if n % 2 == 0 { shop.clone() } else { another.clone() };
+        tokio::spawn(async move {
+            for _ in 0..EACH {
+                apply(&shop, change(ada, "gems", NOW, more)).await;
+            }
+        })
+    });
+    for done in futures::future::join_all(tasks).await {
+        done.unwrap();
+    }
+    let view = shop.entitlements.get(&change(ada, "gems", NOW, more).holding).await.unwrap();
+    assert_eq!((view.quantity, view.version), (Some(4 * EACH), 4 * EACH));
+    // In the outbox in this order, too: that is the order in which they are published.
+    assert_eq!(shop.versions().await, (1..=4 * EACH).collect::<Vec<_>>());
+}
+
+async fn batches_in_any_order_do_not_deadlock(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let another = shop.another(place).await;
+    let ada = shop.customer("ada").await;
+    let more = Action::Grant { quantity: Some(1), valid_until: None };
+    let tasks = (0..8).map(|n| {
+        let shop = if n % 2 == 0 { shop.clone() } else { another.clone() };
+        tokio::spawn(async move {
+            for round in 0..10 {
+                let mut changes: Vec<Change> =
+                    (0..6).map(|r| change(ada, &format!("r{r}"), NOW, more)).collect();
+                fastrand::shuffle(&mut changes);
+                let key = format!("{n}-{round}");
+                shop.entitlements.apply("shop", &key, &changes).await.unwrap();
+            }
+        })
+    });
+    for done in futures::future::join_all(tasks).await {
+        done.unwrap();
+    }
+    for r in 0..6 {
+        let holding = change(ada, &format!("r{r}"), NOW, more).holding;
+        assert_eq!(shop.entitlements.get(&holding).await.unwrap().quantity, Some(80));
+    }
+}

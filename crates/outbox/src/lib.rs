@@ -1,0 +1,87 @@
+//! The outbox: events that leave with the transaction that made them true.
+//!
+//! [`Outbox::append`] writes an event in the caller's transaction; there is no other way to append. The [`Relay`] takes events from
+//! there to the [bus](bus::Bus): any number of relays at once, each event at least once and stored once, those of one key in
+//! their order.
+//!
+//! # States
+//! | state | reached by |
+//! |---|---|
+//! | PENDING | appended; or put back after a failed attempt, with the time of the next one |
+//! | IN_FLIGHT | claimed by a relay, until its lease ends |
+//! | PUBLISHED | acknowledged by the stream; removed after `outbox.retention` |
+//! | FAILED | attempts used up, or the bus can never take it; waits for an operator, and so does what follows of its key |
+//! | SKIPPED | given up by an operator |
+//!
+//! # When something dies
+//! - before the commit: nothing happened
+//! - after the commit: any relay publishes the event
+//! - after the claim: the lease ends and another relay claims it
+//! - after publishing: it is published again under the same id, and the stream drops it
+//! - the bus is away: nothing is claimed against its attempts; relays look again every second at least
+//!
+//! The machinery of claims, leases and attempts is that of [`work`].
+
+mod event;
+mod operator;
+mod relay;
+
+use bus::Event;
+use db::{Db, Migration, Migrations, Tx};
+use work::{New, Queue};
+
+pub use base::id::Uuid;
+pub use operator::{Operator, Slot, operator_routes};
+pub use relay::Relay;
+pub use work::{Config, Metrics};
+
+/// The table, and the name of the queue.
+pub const TABLE: &str = "outbox";
+
+pub const MIGRATIONS: Migrations = Migrations {
+    component: "outbox",
+    list: &[Migration {
+        version: 1,
+        name: "outbox",
+        sqlite: work::sqlite_table!("outbox"),
+        mysql: work::mysql_table!("outbox"),
+    }],
+};
+
+/// The outbox. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Outbox {
+    queue: Queue,
+}
+
+impl Outbox {
+    pub fn new(db: Db, config: Config, metrics: Metrics) -> Self {
+        Self { queue: Queue::new(TABLE, db, config, metrics) }
+    }
+
+    /// Appends events to the caller's transaction, each with the user whom it is about.
+    ///
+    /// The events of one key are published in the order in which they were appended, provided that transactions which append to
+    /// the same key exclude each other: take the lock on what the key stands for first.
+    pub fn append(&self, tx: &mut Tx, events: &[(Uuid, Event)]) {
+        let rows: Vec<(String, Vec<u8>)> = events
+            .iter()
+            // An event without a key is in order with itself only.
+            .map(|(_, event)| {
+                (event.key.clone().unwrap_or_else(|| event.id.to_string()), event::encode(event))
+            })
+            .collect();
+        let items = events.iter().zip(&rows).map(|((user, event), (key, payload))| New {
+            id: *event.id.as_uuid(),
+            user: *user,
+            key,
+            payload,
+        });
+        self.queue.push(tx, &items.collect::<Vec<_>>());
+    }
+
+    /// The queue behind it.
+    pub const fn queue(&self) -> &Queue {
+        &self.queue
+    }
+}

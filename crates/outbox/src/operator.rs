@@ -1,0 +1,189 @@
+//! What operators see of the outbox, and what they can do: the admin port's `/outbox`.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{Path, Query, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base::error::{Coded, chain};
+use base::id::Uuid;
+use base::{Code, Timestamp};
+use runtime::http::Problem;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use work::{Entry, Filter, State as ItemState, Unfit};
+
+use crate::{Outbox, event};
+
+/// How many are listed if nobody says.
+const LISTED: u32 = 100;
+const MOST: u32 = 10_000;
+
+/// The operator's view of the outbox.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    outbox: Outbox,
+}
+
+/// Filled once there is an outbox.
+pub type Slot = Arc<OnceLock<Operator>>;
+
+impl Operator {
+    pub fn new(outbox: Outbox) -> Self {
+        Self { outbox }
+    }
+
+    async fn find(&self, name: &str) -> Result<Entry, Problem> {
+        let queue = self.outbox.queue();
+        let found = match (name.parse::<i64>(), Uuid::try_parse(name)) {
+            (Ok(number), _) => queue.find_number(number).await.map_err(internal)?,
+            (_, Ok(id)) => queue.find(id).await.map_err(internal)?,
+            _ => {
+                let detail = "Name an event by its id or by its number in the outbox.";
+                return Err(Problem::new(Code::InvalidArgument).detail(detail));
+            }
+        };
+        found.ok_or_else(|| {
+            let detail = format!(
+                "{name} is not in the outbox: it never was, or it was published and has been removed."
+            );
+            Problem::new(Code::NotFound).detail(detail)
+        })
+    }
+}
+
+/// `/outbox` (list), `/outbox/blocked`, `/outbox/{event}` and its `retry` and `skip`, `/outbox/republish`. They answer `503` until
+/// the slot is filled.
+pub fn operator_routes(slot: &Slot) -> Router {
+    Router::new()
+        .route("/outbox", get(list))
+        .route("/outbox/blocked", get(blocked))
+        .route("/outbox/republish", post(republish))
+        .route("/outbox/{event}", get(show))
+        .route("/outbox/{event}/retry", post(retry))
+        .route("/outbox/{event}/skip", post(skip))
+        .with_state(slot.clone())
+}
+
+#[derive(Deserialize)]
+struct ListQuery {
+    state: Option<String>,
+    limit: Option<u32>,
+}
+
+async fn list(State(slot): State<Slot>, Query(query): Query<ListQuery>) -> Result<Json<Value>, Problem> {
+    let filter = match query.state.as_deref() {
+        None | Some("all") => Filter::All,
+        Some("open") => Filter::Open,
+        Some("published") => Filter::Done,
+        Some("failed") => Filter::Failed,
+        Some("skipped") => Filter::Skipped,
+        Some(_) => {
+            let detail = "state is one of all, open, published, failed, skipped.";
+            return Err(Problem::new(Code::InvalidArgument).detail(detail));
+        }
+    };
+    let operator = filled(&slot)?;
+    let entries = operator.outbox.queue().list(filter, limit(query.limit)).await.map_err(internal)?;
+    Ok(Json(json!({ "events": entries.iter().map(summary).collect::<Vec<_>>() })))
+}
+
+async fn blocked(State(slot): State<Slot>, Query(query): Query<ListQuery>) -> Result<Json<Value>, Problem> {
+    let operator = filled(&slot)?;
+    let keys = operator.outbox.queue().blocked_keys(limit(query.limit)).await.map_err(internal)?;
+    let keys = keys.into_iter().map(|blocked| {
+        json!({
+            "key": blocked.key, "number": blocked.number, "id": blocked.id, "cause": blocked.cause,
+            "since": blocked.since.to_rfc3339(), "waiting": blocked.waiting,
+        })
+    });
+    Ok(Json(json!({ "keys": keys.collect::<Vec<_>>() })))
+}
+
+async fn show(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+    let entry = filled(&slot)?.find(&name).await?;
+    let mut shown = summary(&entry);
+    let decoded = event::decode(entry.id, &entry.payload);
+    shown["event"] = match &decoded {
+        Ok(event) => json!({
+            "subject": event.subject, "source": event.source, "time": event.time.to_rfc3339(),
+            "traceparent": event.traceparent,
+            "data": serde_json::from_slice::<Value>(event.data.as_bytes()).unwrap_or_default(),
+        }),
+        Err(error) => json!({ "unreadable": error.to_string() }),
+    };
+    Ok(Json(shown))
+}
+
+async fn retry(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+    let operator = filled(&slot)?;
+    let entry = operator.find(&name).await?;
+    let done = operator.outbox.queue().retry(entry.number).await.map_err(internal)?;
+    decided(done, &entry, "retried")
+}
+
+async fn skip(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+    let operator = filled(&slot)?;
+    let entry = operator.find(&name).await?;
+    let done = operator.outbox.queue().skip(entry.number).await.map_err(internal)?;
+    decided(done, &entry, "skipped")
+}
+
+fn decided(done: Result<(), Unfit>, entry: &Entry, what: &str) -> Result<Json<Value>, Problem> {
+    let refused =
+        |unfit: Unfit| Problem::new(Code::FailedPrecondition).detail(format!("{}: {unfit}.", entry.id));
+    done.map_err(refused)?;
+    tracing::warn!(event = %entry.id, key = entry.key, "{what} by an operator");
+    Ok(Json(json!({ "id": entry.id })))
+}
+
+#[derive(Deserialize)]
+struct RepublishQuery {
+    since: String,
+}
+
+async fn republish(
+    State(slot): State<Slot>,
+    Query(query): Query<RepublishQuery>,
+) -> Result<Json<Value>, Problem> {
+    let operator = filled(&slot)?;
+    let since: Timestamp = query.since.parse().map_err(|error: base::NotATime| {
+        Problem::new(Code::InvalidArgument).detail(format!("since: {error}"))
+    })?;
+    let events = operator.outbox.queue().again_since(since).await.map_err(internal)?;
+    tracing::warn!(events, since = since.to_rfc3339(), "published again by an operator");
+    Ok(Json(json!({ "events": events })))
+}
+
+fn summary(entry: &Entry) -> Value {
+    let kind = event::decode(entry.id, &entry.payload).map(|event| event.kind).ok();
+    json!({
+        "number": entry.number, "id": entry.id, "kind": kind, "key": entry.key, "user_id": entry.user,
+        "state": state_word(entry.state), "created": entry.created.to_rfc3339(), "due": entry.due.to_rfc3339(),
+        "attempts": entry.attempts, "lease": entry.lease, "holder": entry.holder, "cause": entry.cause,
+    })
+}
+
+/// As the outbox names them.
+const fn state_word(state: ItemState) -> &'static str {
+    match state {
+        ItemState::Pending => "PENDING",
+        ItemState::InFlight => "IN_FLIGHT",
+        ItemState::Done => "PUBLISHED",
+        ItemState::Failed => "FAILED",
+        ItemState::Skipped => "SKIPPED",
+    }
+}
+
+fn filled(slot: &Slot) -> Result<&Operator, Problem> {
+    slot.get().ok_or_else(|| Problem::new(Code::Unavailable).detail("the stores are not open yet"))
+}
+
+fn limit(asked: Option<u32>) -> u32 {
+    asked.unwrap_or(LISTED).clamp(1, MOST)
+}
+
+fn internal(error: db::Error) -> Problem {
+    tracing::error!(cause = chain(&error), "the outbox could not be read or changed");
+    Problem::new(error.code())
+}

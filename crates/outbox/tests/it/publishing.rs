@@ -1,0 +1,108 @@
+//! What a relay makes of what it finds.
+
+use super::*;
+
+on_both!(
+    what_was_committed_is_published_as_it_was_appended,
+    what_the_bus_can_never_take_fails_and_holds_up_its_key_only,
+    what_cannot_be_read_fails,
+    what_is_published_again_is_stored_once,
+    an_event_without_a_key_waits_for_nobody,
+);
+
+async fn what_was_committed_is_published_as_it_was_appended(pair: &Pair) {
+    let outbox = pair.outbox();
+    let events = [event("a", 1), event("b", 2), event("a", 3)];
+    pair.append(&outbox, &events).await;
+    let mut tx = pair.db.begin().await.unwrap();
+    outbox.append(&mut tx, &[(Uuid::nil(), event("a", 4))]);
+    tx.rollback().await.unwrap();
+    let report = pair.relay(&outbox).tick().await.unwrap();
+    assert_eq!(report.finished.done, 3);
+    let told = pair.told().await;
+    // The third is behind the first of its key, in a second round.
+    assert_eq!(numbers(&told), [1, 2, 3]);
+    assert_eq!(told[0]["id"], events[0].id.to_string());
+    assert_eq!(told[0]["type"], "playhouse.test.happened.v1");
+    assert_eq!(told[0]["partitionkey"], "a");
+    assert_eq!(told[0]["traceparent"], "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
+    assert_eq!(states(&outbox).await, [State::Done; 3]);
+}
+
+async fn what_the_bus_can_never_take_fails_and_holds_up_its_key_only(pair: &Pair) {
+    let outbox = pair.outbox();
+    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event("a", 1) };
+    let astray = Event { subject: "test.*".to_owned(), ..event("b", 2) };
+    pair.append(&outbox, &[large, astray, event("a", 3), event("c", 4)]).await;
+    let relay = pair.relay(&outbox);
+    while relay.tick().await.unwrap().claimed > 0 {}
+    assert_eq!(numbers(&pair.told().await), [4]);
+    let failed = outbox.queue().list(Filter::Failed, 10).await.unwrap();
+    assert_eq!(failed.len(), 2);
+    assert!(failed.iter().any(|entry| entry.cause.as_deref().unwrap().contains("too large")), "{failed:?}");
+    let blocked = outbox.queue().blocked_keys(10).await.unwrap();
+    let a = blocked.iter().find(|blocked| blocked.key == "a").unwrap();
+    assert_eq!(a.waiting, 1);
+    outbox.queue().skip(a.number).await.unwrap().unwrap();
+    while relay.tick().await.unwrap().claimed > 0 {}
+    assert_eq!(numbers(&pair.told().await), [4, 3]);
+}
+
+async fn what_cannot_be_read_fails(pair: &Pair) {
+    let outbox = pair.outbox();
+    let mut tx = pair.db.begin().await.unwrap();
+    let nonsense = work::New { id: Uuid::now_v7(), user: Uuid::nil(), key: "a", payload: b"no event" };
+    outbox.queue().push(&mut tx, &[nonsense]);
+    tx.commit().await.unwrap();
+    pair.append(&outbox, &[event("b", 1)]).await;
+    let report = pair.relay(&outbox).tick().await.unwrap();
+    assert_eq!((report.finished.failed, report.finished.done), (1, 1));
+    assert_eq!(states(&outbox).await, [State::Failed, State::Done]);
+}
+
+async fn what_is_published_again_is_stored_once(pair: &Pair) {
+    let outbox = pair.outbox();
+    let events: Vec<Event> = (0..10).map(|n| event("a", n)).collect();
+    pair.append(&outbox, &events).await;
+    let relay = pair.relay(&outbox);
+    relay.tick().await.unwrap();
+    assert_eq!(outbox.queue().again_since(Timestamp::from_millis(0)).await.unwrap(), 10);
+    assert_eq!(states(&outbox).await, [State::Pending; 10]);
+    assert_eq!(relay.tick().await.unwrap().finished.done, 10);
+    assert_eq!(numbers(&pair.told().await), (0..10).collect::<Vec<_>>());
+}
+
+async fn an_event_without_a_key_waits_for_nobody(pair: &Pair) {
+    let outbox = pair.outbox();
+    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), key: None, ..event("", 1) };
+    pair.append(&outbox, &[large, Event { key: None, ..event("", 2) }]).await;
+    let report = pair.relay(&outbox).tick().await.unwrap();
+    assert_eq!((report.finished.failed, report.finished.done), (1, 1));
+}
+
+/// While nothing gets through, nothing is counted against the events.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bus_that_is_away_uses_up_no_attempts() {
+    let mut nats = testkit::need!(Nats::private().await);
+    let place = SqlPlace::sqlite().unwrap();
+    let config = bus::Config { timeout: Duration::from_millis(500), ..bus_config(&nats.url(), "away") };
+    let pair = Pair::open(place, config).await;
+    let outbox = pair.outbox();
+    pair.append(&outbox, &[event("a", 1), event("a", 2), event("b", 3)]).await;
+    nats.kill().await.unwrap();
+    let relay = pair.relay(&outbox);
+    for _ in 0..10 {
+        assert_eq!(relay.tick().await.unwrap().finished.not_tried, 3);
+    }
+    let entries = outbox.queue().list(Filter::Open, 10).await.unwrap();
+    assert!(entries.iter().all(|entry| entry.attempts == 0 && entry.cause.is_some()), "{entries:?}");
+    nats.start_again().await.unwrap();
+    testkit::eventually("it is published", PATIENCE, async || {
+        relay.tick().await.unwrap();
+        states(&outbox).await == [State::Done; 3]
+    })
+    .await;
+    let told = pair.told().await;
+    assert_eq!(numbers(&told).iter().filter(|n| **n < 3).copied().collect::<Vec<_>>(), [1, 2]);
+    assert!(!pair.place.is_server());
+}

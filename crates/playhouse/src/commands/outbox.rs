@@ -1,0 +1,147 @@
+//! `playhouse outbox`
+
+use std::time::Duration;
+
+use ::config::{Setting, Value as Configured};
+use base::{Clock, Timestamp};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Method;
+use serde_json::Value;
+
+use super::admin::Admin;
+use super::{Misuse, Outcome};
+use crate::answer;
+use crate::cli::{Outbox, OutboxCommand};
+
+pub(super) async fn run(args: Outbox) -> anyhow::Result<Outcome> {
+    let admin = Admin::find(args.admin.as_deref(), &args.from)?;
+    let ask = async |method: Method, path: String| admin.ask(method, &path).await;
+    let shown = match &args.what {
+        OutboxCommand::List { state, limit } => {
+            let found = ask(Method::GET, format!("/outbox?state={state}&limit={limit}")).await?;
+            if args.json { found.to_string() } else { list(&found) }
+        }
+        OutboxCommand::Blocked { limit } => {
+            let found = ask(Method::GET, format!("/outbox/blocked?limit={limit}")).await?;
+            if args.json { found.to_string() } else { blocked(&found) }
+        }
+        OutboxCommand::Show { event } => {
+            let found = ask(Method::GET, path(event)).await?;
+            if args.json { found.to_string() } else { show(&found) }
+        }
+        OutboxCommand::Retry { event } => {
+            let found = ask(Method::POST, format!("{}/retry", path(event))).await?;
+            if args.json { found.to_string() } else { format!("{} is tried again", text(&found["id"])) }
+        }
+        OutboxCommand::Skip { event } => {
+            let found = ask(Method::POST, format!("{}/skip", path(event))).await?;
+            if args.json { found.to_string() } else { format!("{} is given up", text(&found["id"])) }
+        }
+        OutboxCommand::Republish { since } => {
+            let since = moment(since, Clock::system().now())?.to_rfc3339();
+            let found = ask(Method::POST, format!("/outbox/republish?since={since}")).await?;
+            if args.json {
+                found.to_string()
+            } else {
+                format!("{} events that were published since {since} are published again", found["events"])
+            }
+        }
+    };
+    answer(&shown)?;
+    Ok(Outcome::Done)
+}
+
+/// A time, or how long ago it was.
+fn moment(since: &str, now: Timestamp) -> Result<Timestamp, Misuse> {
+    if let Ok(ago) = Duration::parse(&Configured::Text(since.to_owned())) {
+        let ago: i64 = ago.as_millis().try_into().unwrap_or(i64::MAX);
+        return Ok(Timestamp::from_millis(now.as_millis().saturating_sub(ago)));
+    }
+    since.parse().map_err(|_| {
+        Misuse(format!(
+            "--since {since}: expected a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m"
+        ))
+    })
+}
+
+fn path(event: &str) -> String {
+    format!("/outbox/{}", utf8_percent_encode(event, NON_ALPHANUMERIC))
+}
+
+fn items<'a>(found: &'a Value, name: &str) -> &'a [Value] {
+    found[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn list(found: &Value) -> String {
+    let events = items(found, "events");
+    let mut lines =
+        vec![format!("{:<36}  {:<10} {:<24}  {:>8}  {}", "event", "state", "appended", "attempts", "kind")];
+    for event in events {
+        lines.push(format!(
+            "{:<36}  {:<10} {:<24}  {:>8}  {}",
+            text(&event["id"]),
+            text(&event["state"]),
+            text(&event["created"]),
+            event["attempts"].to_string(),
+            text(&event["kind"]),
+        ));
+        lines.extend(event["cause"].as_str().map(|cause| format!("{:38}{cause}", "")));
+    }
+    lines.push(format!("\n{} events", events.len()));
+    lines.join("\n")
+}
+
+fn blocked(found: &Value) -> String {
+    let keys = items(found, "keys");
+    if keys.is_empty() {
+        return "no key is blocked".to_owned();
+    }
+    let mut lines = Vec::new();
+    for key in keys {
+        lines.push(text(&key["key"]).to_owned());
+        lines.push(format!(
+            "  {} events wait behind {} since {}",
+            key["waiting"],
+            text(&key["id"]),
+            text(&key["since"])
+        ));
+        lines.extend(key["cause"].as_str().map(|cause| format!("  {cause}")));
+    }
+    lines.push("\n`playhouse outbox retry EVENT` tries it again, `skip EVENT` goes on without it".to_owned());
+    lines.join("\n")
+}
+
+fn show(found: &Value) -> String {
+    let state = text(&found["state"]);
+    let mut lines = vec![format!("{}  {state}", text(&found["id"]))];
+    let due = match state {
+        "PENDING" => "next attempt",
+        "IN_FLIGHT" => "lease ends",
+        _ => "since",
+    };
+    lines.push(format!("  number {}, key {}", found["number"], text(&found["key"])));
+    lines.push(format!("  appended {}, {due} {}", text(&found["created"]), text(&found["due"])));
+    lines.push(format!("  attempts {}", found["attempts"]));
+    lines.extend(found["holder"].as_str().map(|holder| format!("  held by the process {holder}")));
+    lines.extend(found["cause"].as_str().map(|cause| format!("  {cause}")));
+    lines.push(format!("\n{}\n{:#}", text(&found["kind"]), found["event"]));
+    lines.join("\n")
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn since_is_a_time_or_how_long_ago() {
+        let now = Timestamp::from_millis(1_772_366_400_000);
+        let moment = |text| moment(text, now).map(Timestamp::to_rfc3339).map_err(|misuse| misuse.to_string());
+        assert_eq!(moment("10m").unwrap(), "2026-03-01T11:50:00.000Z");
+        assert_eq!(moment("2026-03-01T00:00:00+01:00").unwrap(), "2026-02-28T23:00:00.000Z");
+        assert!(moment("yesterday").unwrap_err().contains("such as 10m"));
+    }
+}

@@ -1,0 +1,240 @@
+//! The service API as a shop meets it, and the commands around it.
+
+use std::collections::BTreeSet;
+
+use serde_json::json;
+use testkit::{Folder, eventually};
+
+use super::shop::{self, POOR_TOKEN, Shop, TOKEN};
+use super::*;
+
+async fn open() -> (Folder, Running, HashMap<String, String>, Shop) {
+    let folder = Folder::fresh().unwrap();
+    let running = shop::embedded(&folder).start().unwrap();
+    let at = addresses(&running).await;
+    let shop = Shop::at(&at["internal"]);
+    (folder, running, at, shop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_purchase_from_sign_in_to_history() {
+    let (_folder, _running, at, shop) = open().await;
+    let ada = shop.customer("ada").await;
+    let sword = json!({
+        "user_id": ada.user, "account_id": ada.account, "resource": "sword", "occurred_at": "2026-03-01T12:00:00Z",
+        "valid_until": "2036-03-01T12:00:00+01:00", "reference": "order 7",
+    });
+    let (status, granted) = shop.post("/entitlements/grant", Some("order-7"), &sword).await;
+    assert_eq!((status, &granted["effect"]), (200, &json!("applied")), "{granted}");
+    let (status, again) = shop.post("/entitlements/grant", Some("order-7"), &sword).await;
+    assert_eq!((status, &again), (200, &granted));
+
+    let base = format!("/users/{}/accounts/{}/entitlements", ada.user, ada.account);
+    let (_, list) = shop.get(&format!("{base}?in_force=true")).await;
+    assert_eq!(list["entitlements"][0], granted["entitlement"]);
+    assert_eq!(list["entitlements"][0]["valid_until"], "2036-03-01T11:00:00.000Z");
+    let revoke = json!({
+        "user_id": ada.user, "account_id": ada.account, "resource": "sword", "occurred_at": "2026-03-02T12:00:00Z",
+    });
+    shop.post("/entitlements/revoke", Some("refund-7"), &revoke).await;
+    let (_, one) = shop.get(&format!("{base}/sword")).await;
+    assert_eq!((&one["state"], &one["version"]), (&json!("REVOKED"), &json!(2)));
+    let (_, history) = shop.get(&format!("{base}/sword/history?limit=1")).await;
+    assert_eq!((&history["entries"][0]["action"], &history["next"]), (&json!("revoke"), &json!(2)));
+    let (_, older) = shop.get(&format!("{base}/sword/history?before=2")).await;
+    assert_eq!(older["entries"][0]["reference"], "order 7");
+
+    let batch = json!({ "changes": [
+        { "action": "grant", "user_id": ada.user, "account_id": ada.account, "resource": "a b/c", "occurred_at": "2026-03-02T12:00:00Z" },
+        { "action": "revoke", "user_id": ada.user, "account_id": ada.account, "resource": "bow", "occurred_at": "2026-03-02T12:00:00Z" },
+    ]});
+    let (status, answer) = shop.post("/entitlements/batch", Some("bundle-1"), &batch).await;
+    assert_eq!((status, answer["results"].as_array().unwrap().len()), (200, 2), "{answer}");
+    let (status, found) = shop.get(&format!("{base}/a%20b%2Fc")).await;
+    assert_eq!((status, &found["resource"]), (200, &json!("a b/c")));
+
+    eventually("all events are published", PATIENCE, async || {
+        let published = shop::in_outbox(&at["admin"], "published").await;
+        // The sign-in, two of the sword, two of the batch.
+        if published.len() == 5 { Ok(()) } else { Err(format!("{published:?}")) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn mistakes_are_answered_with_what_to_do() {
+    let (_folder, _running, _, shop) = open().await;
+    let ada = shop.customer("ada").await;
+    let good = shop::purchase(&ada, "gems");
+    let with = |field: &str, value: Value| {
+        let mut body = good.clone();
+        body[field] = value;
+        body
+    };
+    let cases = [
+        (400, None, good.clone(), "Send the header Idempotency-Key"),
+        (400, Some("a b"), good.clone(), "an idempotency key has 1 to 255 visible ASCII characters"),
+        (400, Some("k"), with("user_id", json!("ada")), "user_id is not an id of ours"),
+        (
+            400,
+            Some("k"),
+            with("occurred_at", json!("yesterday")),
+            "occurred_at is not a time: expected one such as",
+        ),
+        (
+            400,
+            Some("k"),
+            with("occurred_at", json!("2999-01-01T00:00:00Z")),
+            "occurred_at lies in the future",
+        ),
+        (400, Some("k"), with("quantity", json!(0)), "quantity is 1 to 1000000000000, not 0"),
+        (400, Some("k"), with("resource", json!("")), "resource has 1 to 255 characters, not 0"),
+        (400, Some("k"), with("colour", json!("red")), "unknown field `colour`"),
+        (404, Some("k"), with("account_id", json!(ada.user)), "has no account"),
+    ];
+    for (expected, key, body, detail) in cases {
+        let (status, problem) = shop.post("/entitlements/grant", key, &body).await;
+        assert_eq!(status, expected, "{problem}");
+        assert!(problem["detail"].as_str().unwrap_or_default().contains(detail), "{problem}, not {detail:?}");
+        assert!(problem["request_id"].is_string() && problem["type"].is_string(), "{problem}");
+    }
+    shop.post("/entitlements/grant", Some("k"), &good).await;
+    let (status, problem) = shop.post("/entitlements/grant", Some("k"), &with("quantity", json!(2))).await;
+    assert_eq!(status, 422, "{problem}");
+    assert!(problem["detail"].as_str().unwrap().contains("was used for another request"), "{problem}");
+    let mut uncounted = good.clone();
+    uncounted.as_object_mut().unwrap().remove("quantity");
+    let (status, problem) = shop.post("/entitlements/grant", Some("k2"), &uncounted).await;
+    assert_eq!(status, 409, "{problem}");
+}
+
+/// Every route is in the description, and none answers a stranger or a service without the right.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_route_asks_who_calls_and_what_they_may() {
+    let (_folder, _running, at, _) = open().await;
+    let internal = &at["internal"];
+    let (status, document) = get(format!("http://{internal}/internal/v1/openapi.json")).await;
+    assert_eq!(status, 200);
+    let client = reqwest::Client::new();
+    let mut routes = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        for method in methods.as_object().unwrap().keys() {
+            let id = "0198c0de-0000-7000-8000-000000000001";
+            let concrete =
+                path.replace("{resource}", "sword").replace("{user_id}", id).replace("{account_id}", id);
+            let asks = path.ends_with("/users") || (path.ends_with("/identities") && method == "delete");
+            let query = if asks { "?issuer=i&subject=s" } else { "" };
+            let url = format!("http://{internal}{concrete}{query}");
+            let method_name = reqwest::Method::from_bytes(method.to_uppercase().as_bytes()).unwrap();
+            let request = || client.request(method_name.clone(), &url);
+            let stranger = request().send().await.unwrap();
+            assert_eq!(stranger.status(), 401, "{method} {path}");
+            assert_eq!(stranger.headers()["www-authenticate"], "Bearer");
+            let wrong = request().bearer_auth("wrong").send().await.unwrap();
+            assert_eq!(wrong.status(), 401, "{method} {path}");
+            // With a body that would do, where one is needed to get as far as that.
+            let body = json!({
+                "user_id": id, "account_id": id, "resource": "r", "occurred_at": "2026-03-01T12:00:00Z", "issuer": "i",
+                "subject": "s", "name": "n", "reason": "r", "changes": [],
+            });
+            let fields: &[&str] = match path.rsplit('/').next().unwrap() {
+                "grant" | "revoke" => &["user_id", "account_id", "resource", "occurred_at"],
+                "batch" => &["changes"],
+                "sign-ins" | "identities" => &["issuer", "subject"],
+                "accounts" => &["name"],
+                "ban" => &["reason"],
+                _ => &[],
+            };
+            let body: serde_json::Map<String, Value> =
+                fields.iter().map(|field| ((*field).to_owned(), body[*field].clone())).collect();
+            let request = request().bearer_auth(POOR_TOKEN).header("idempotency-key", "k");
+            let poor = if method == "post" { request.json(&body) } else { request }.send().await.unwrap();
+            let status = poor.status();
+            assert_eq!(status, 403, "{method} {path}: {}", poor.text().await.unwrap());
+            routes.insert(format!("{method} {path}"));
+        }
+    }
+    insta::assert_snapshot!(routes.into_iter().collect::<Vec<_>>().join("\n"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_that_was_made_lets_in() {
+    let (code, made, _) = run(playhouse(&["token", "shop", "--may", "read,accounts"])).await;
+    assert_eq!(code, 0);
+    let token = made.lines().nth(1).unwrap().to_owned();
+    let section: Vec<&str> = made.lines().skip_while(|line| !line.starts_with("[services")).collect();
+    let folder = Folder::fresh().unwrap();
+    let file = folder.path().join("play.toml");
+    std::fs::write(&file, section.join("\n")).unwrap();
+    let data = format!("db.url=sqlite:{}", folder.path().join("p.db").display());
+    let running =
+        playhouse(&["serve", "--print-addresses", "--config", file.to_str().unwrap(), "--set", &data])
+            .args(
+                ["gateway", "internal", "admin", "open_match"]
+                    .iter()
+                    .flat_map(|name| ["--set".to_owned(), format!("listen.{name}=127.0.0.1:0")]),
+            )
+            .args(["--set", "db.migrate=true"])
+            .start()
+            .unwrap();
+    let internal = addresses(&running).await["internal"].clone();
+    let ask = async |token: &str| {
+        let url = format!("http://{internal}/internal/v1/users/0198c0de-0000-7000-8000-000000000001");
+        reqwest::Client::new().get(url).bearer_auth(token).send().await.unwrap().status().as_u16()
+    };
+    assert_eq!((ask(&token).await, ask(TOKEN).await), (404, 401));
+    for args in [["token", "Shop", "--may", "read"], ["token", "shop", "--may", "everything"]] {
+        let (code, _, errors) = run(playhouse(&args)).await;
+        assert!(
+            code == 2 && errors.contains("expected") || errors.contains("cannot be the name"),
+            "{errors}"
+        );
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operators_see_and_mend_the_outbox() {
+    let (_folder, _running, at, shop) = open().await;
+    let ada = shop.customer("ada").await;
+    let event = shop.buy(&ada, "gems", "order-1").await;
+    eventually("it is published", PATIENCE, async || {
+        shop::in_outbox(&at["admin"], "published").await.len() == 2
+    })
+    .await;
+    let outbox = async |args: &[&str]| {
+        let (code, out, errors) =
+            run(playhouse(&["outbox", "--admin", &at["admin"]]).args(args.iter().copied())).await;
+        (code, if code == 0 { out } else { errors })
+    };
+    let (code, list) = outbox(&["list"]).await;
+    assert!(
+        code == 0 && list.contains(&event) && list.contains("PUBLISHED") && list.contains("2 events"),
+        "{list}"
+    );
+    let (_, shown) = outbox(&["show", &event]).await;
+    assert!(
+        shown.contains("playhouse.entitlement.granted.v1") && shown.contains("\"resource\": \"gems\""),
+        "{shown}"
+    );
+    let (_, json) = outbox(&["show", &event, "--json"]).await;
+    assert_eq!(serde_json::from_str::<Value>(&json).unwrap()["state"], "PUBLISHED");
+    let (_, none) = outbox(&["blocked"]).await;
+    assert!(none.contains("no key is blocked"), "{none}");
+    for (args, said) in [
+        (vec!["retry", event.as_str()], "it is finished already"),
+        (vec!["skip", event.as_str()], "it is finished already"),
+        (vec!["show", "4711"], "4711 is not in the outbox"),
+        (vec!["show", "nonsense"], "by its id or by its number"),
+        (vec!["republish", "--since", "yesterday"], "or how long ago, such as 10m"),
+    ] {
+        let (code, errors) = outbox(&args).await;
+        assert!(code != 0 && errors.contains(said), "{errors}, not {said:?}");
+    }
+    let (code, again) = outbox(&["republish", "--since", "10m"]).await;
+    assert!(code == 0 && again.starts_with("2 events that were published since"), "{again}");
+    eventually("they are published again", PATIENCE, async || {
+        let published = shop::in_outbox(&at["admin"], "published").await;
+        published.len() == 2 && published.iter().all(|event| event["lease"].as_i64() >= Some(3))
+    })
+    .await;
+}

@@ -1,0 +1,43 @@
+//! Places at which a test can have the process killed.
+//!
+//! `TESTKIT_FAULT=outbox.claimed` kills it, as `kill -9` does, the first time it gets there; `outbox.claimed@7` the seventh
+//! time. Only in builds with debug assertions: a release has no such places.
+
+/// Kills the process if a test has asked for it here.
+#[inline]
+pub fn point(name: &str) {
+    #[cfg(debug_assertions)]
+    armed::point(name);
+    #[cfg(not(debug_assertions))]
+    let _ = name;
+}
+
+#[cfg(debug_assertions)]
+mod armed {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use nix::sys::signal::{Signal, raise};
+
+    struct Fault {
+        name: String,
+        /// How often it is still passed.
+        left: AtomicU32,
+    }
+
+    static FAULT: LazyLock<Option<Fault>> = LazyLock::new(|| {
+        let text = std::env::var("TESTKIT_FAULT").ok()?;
+        let (name, time) = text.split_once('@').unwrap_or((&text, "1"));
+        let time = time.parse::<u32>().ok()?;
+        Some(Fault { name: name.to_owned(), left: AtomicU32::new(time.saturating_sub(1)) })
+    });
+
+    pub(super) fn point(name: &str) {
+        let Some(fault) = FAULT.as_ref().filter(|fault| fault.name == name) else { return };
+        let passed = |left: u32| left.checked_sub(1);
+        if fault.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, passed).is_err() {
+            // Nothing comes after this.
+            let _ = raise(Signal::SIGKILL);
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Settings of a queue.
+
+use std::time::Duration;
+
+use ::config::{Reader, Section};
+use base::Backoff;
+
+/// Settings of a queue and its workers.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// How many batches a process works on at once.
+    pub workers: u32,
+    /// How many items are claimed at once.
+    pub batch: u32,
+    /// How often to look for items that another process has pushed, or whose time has come.
+    pub poll: Duration,
+    /// How long a claim lasts unless it is renewed, which it is every third of this.
+    pub lease: Duration,
+    /// After how many attempts an item has failed for good.
+    pub max_attempts: u32,
+    /// The wait between attempts.
+    pub retry: Backoff,
+    /// How long an item is kept after it was done.
+    pub retention: Duration,
+}
+
+impl Section for Config {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        const DAY: Duration = Duration::from_secs(86_400);
+        let config = Self {
+            workers: reader.get_within("workers", 1..=64),
+            batch: reader.get_within("batch", 1..=5_000),
+            poll: reader.get_within("poll", Duration::from_millis(5)..=Duration::from_secs(60)),
+            lease: reader.get_within("lease", Duration::from_secs(1)..=Duration::from_secs(3600)),
+            max_attempts: reader.get_within("max_attempts", 1..=1_000),
+            retry: Backoff::new(
+                reader.get_within("retry_min", Duration::from_millis(10)..=DAY),
+                reader.get_within("retry_max", Duration::from_millis(10)..=DAY),
+            ),
+            retention: reader.get_within("retention", Duration::from_secs(300)..=365 * DAY),
+        };
+        reader.check(&["retry_min", "retry_max"], config.retry.min <= config.retry.max, || {
+            "retry_min must be at most retry_max".to_owned()
+        });
+        config
+    }
+}

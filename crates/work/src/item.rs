@@ -1,0 +1,84 @@
+//! An item of work.
+
+use base::Timestamp;
+use base::id::Uuid;
+use sha2::{Digest, Sha256};
+
+/// An item that is to be pushed.
+#[derive(Clone, Debug)]
+pub struct New<'a> {
+    /// A name of its own that the item keeps for ever. The same one cannot be pushed twice.
+    pub id: Uuid,
+    /// Whose it is: a database in several pieces keeps it beside their other rows.
+    pub user: Uuid,
+    /// Items of the same key are done in the order in which they were pushed. At most 600 characters.
+    pub key: &'a str,
+    pub payload: &'a [u8],
+}
+
+/// An item that is claimed.
+#[derive(Clone, Debug)]
+pub struct Item {
+    /// Its number in the queue.
+    pub number: i64,
+    pub id: Uuid,
+    pub key: String,
+    pub payload: Vec<u8>,
+    /// How often it has been claimed, this time included.
+    pub attempts: u32,
+    pub created: Timestamp,
+    /// Raised by every claim: whoever has another number has lost the item.
+    pub(crate) lease: i64,
+    pub(crate) key_hash: i64,
+}
+
+/// What became of an item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Done,
+    /// It failed, and may succeed later.
+    Again(String),
+    /// It can never succeed.
+    Failed(String),
+    /// It was not its fault that nothing was done: the attempt does not count.
+    NotTried(String),
+}
+
+/// The state of an item as an operator sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum State {
+    /// Waits for a worker, or for its next attempt.
+    Pending,
+    /// A worker has it.
+    InFlight,
+    Done,
+    /// Attempts are used up, or it can never succeed. Its key waits.
+    Failed,
+    /// Given up by an operator.
+    Skipped,
+}
+
+/// The values of the column `state`. An item that is open is pending or in flight.
+pub(crate) const OPEN: i32 = 0;
+pub(crate) const DONE: i32 = 1;
+pub(crate) const FAILED: i32 = 2;
+pub(crate) const SKIPPED: i32 = 3;
+
+impl State {
+    pub(crate) const fn of(state: i32, is_held: bool) -> Self {
+        match (state, is_held) {
+            (OPEN, false) => Self::Pending,
+            (OPEN, true) => Self::InFlight,
+            (DONE, _) => Self::Done,
+            (SKIPPED, _) => Self::Skipped,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// What stands for a key in the index. Keys that share one are kept in order with each other, which harms nobody.
+pub(crate) fn key_hash(key: &str) -> i64 {
+    let digest: [u8; 32] = Sha256::digest(key).into();
+    let [a, b, c, d, e, f, g, h, ..] = digest;
+    i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}

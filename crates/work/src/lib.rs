@@ -1,0 +1,44 @@
+//! Leased work: a queue in SQL whose items are done at least once, in order per key, by any number of workers.
+//!
+//! An item is [pushed](Queue::push) in the transaction that makes it necessary, so it exists just when that was committed. A
+//! [`Worker`] claims a batch for a while (the lease), hands it to its [`Handler`] and writes down what became of each item.
+//!
+//! # Promises
+//! - **Nothing is lost.** A worker that dies leaves a lease that ends, and somebody else claims the item.
+//! - **A worker that comes too late changes nothing.** Every claim and every step of an operator raises the item's lease number, and
+//!   whoever writes down an outcome names the number that they had. What no longer fits is counted, not written.
+//! - **Order per key.** An item is claimed only when the one before it of the same key is finished, or claimed with it and done
+//!   first. One that failed for good holds up its key, and no other, until an operator tries it again or skips it.
+//! - **The store's clock** decides on leases and waits, whatever the clocks of the workers say.
+//! - **What is finished costs nothing.** Claims read the open end of an index, however many finished items there are; those are
+//!   removed after a while, a few at a time.
+//!
+//! Pushes that share a key must exclude each other until they are committed (a lock on what the key stands for): the order of
+//! a key is that of its items' numbers, and numbers are given before the commit.
+//!
+//! # How an item is stored
+//! `state` says whether it is open, done, failed or skipped; `holder` who has claimed it. `due_at` is one column with one index for
+//! all that depends on time: when an open item may be claimed (one that is claimed: when its lease ends, so that a lease that
+//! has ended needs nobody to notice), and since when one is done, failed or skipped.
+
+mod claim;
+mod config;
+mod finish;
+mod item;
+mod keep;
+mod metrics;
+mod operator;
+mod queue;
+mod statement;
+mod table;
+mod worker;
+
+pub use claim::Claim;
+pub use config::Config;
+pub use finish::Finished;
+pub use item::{Item, New, Outcome, State};
+pub use keep::Keeper;
+pub use metrics::Metrics;
+pub use operator::{BlockedKey, Entry, Filter, Unfit};
+pub use queue::Queue;
+pub use worker::{Handler, Report, Worker};

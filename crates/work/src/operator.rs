@@ -1,0 +1,321 @@
+//! What an operator can see and do.
+
+use std::sync::Arc;
+
+use base::Timestamp;
+use base::id::Uuid;
+use db::Error;
+use sqlx::AssertSqlSafe;
+
+use crate::item::{DONE, FAILED, OPEN, SKIPPED};
+use crate::statement::{ListStatement, Text, bind_list};
+use crate::{Queue, State};
+
+/// How many items are sent again by one statement.
+const AGAIN_AT_ONCE: usize = 500;
+
+/// An item as an operator sees it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    pub number: i64,
+    pub id: Uuid,
+    pub user: Uuid,
+    pub key: String,
+    pub state: State,
+    pub created: Timestamp,
+    /// Pending: when it may be claimed. In flight: when the lease ends. Else: since when it is what it is.
+    pub due: Timestamp,
+    pub attempts: u32,
+    pub lease: i64,
+    pub holder: Option<Uuid>,
+    /// Why it was not done at the last attempt.
+    pub cause: Option<String>,
+    pub payload: Vec<u8>,
+}
+
+/// A key whose first open item has failed, so that the rest waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockedKey {
+    pub key: String,
+    /// The number of the item that has failed, its name, and why it has.
+    pub number: i64,
+    pub id: Uuid,
+    pub cause: Option<String>,
+    pub since: Timestamp,
+    /// How many items wait behind it.
+    pub waiting: u64,
+}
+
+/// Which items to list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Filter {
+    All,
+    Open,
+    Done,
+    Failed,
+    Skipped,
+}
+
+/// The item is not in a state for this.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unfit {
+    #[error("there is no such item")]
+    Unknown,
+    #[error("it is finished already")]
+    Finished,
+    #[error("it has not failed; it is tried again by itself")]
+    NotFailed,
+}
+
+#[derive(Debug)]
+pub(crate) struct OperatorTexts {
+    all: Arc<str>,
+    of_state: Arc<str>,
+    by_item_id: Arc<str>,
+    by_number: Arc<str>,
+    lock: Arc<str>,
+    set: Arc<str>,
+    bring_forward: Arc<str>,
+    blocked: Arc<str>,
+    done_since: Arc<str>,
+    again: ListStatement,
+    done_after: Arc<str>,
+    last: Arc<str>,
+}
+
+/// As it is read: number, id, user, key, state, due, attempts, lease, holder, made at, cause, payload.
+type Row = (i64, Vec<u8>, Vec<u8>, String, i32, i64, i32, i64, Option<Vec<u8>>, i64, Option<String>, Vec<u8>);
+
+impl OperatorTexts {
+    pub(crate) fn new(text: &Text) -> Self {
+        const COLUMNS: &str = "SELECT id, item_id, user_id, item_key, state, due_at, attempts, lease, holder, created_at, cause, payload";
+        let select = |rest: &str| text.fixed(&format!("{COLUMNS} FROM {{table}} {rest}"));
+        Self {
+            all: select("WHERE id < ? ORDER BY id DESC LIMIT ?"),
+            of_state: select("{by_state} WHERE state = ? AND id < ? ORDER BY due_at, id LIMIT ?"),
+            by_item_id: select("WHERE item_id = ?"),
+            by_number: select("WHERE id = ?"),
+            lock: text.fixed("SELECT state, key_hash FROM {table} WHERE id = ? {for_update}"),
+            set: text.fixed(
+                "UPDATE {table} SET state = ?, due_at = ?, attempts = 0, holder = NULL, lease = lease + 1 WHERE id = ?",
+            ),
+            bring_forward: text.fixed(
+                "UPDATE {table} SET due_at = created_at WHERE key_hash = ? AND id > ? AND state = 0 AND holder IS NULL",
+            ),
+            blocked: text.fixed(&format!(
+                "SELECT f.item_key, f.id, f.item_id, f.cause, f.due_at, \
+                 (SELECT COUNT(*) FROM {{table}} w WHERE w.key_hash = f.key_hash AND w.id > f.id AND w.state = {OPEN}) \
+                 FROM {{table}} f WHERE f.state = {FAILED} ORDER BY f.due_at, f.id LIMIT ?"
+            )),
+            done_since: text.fixed(&format!(
+                "SELECT id FROM {{table}} {{by_state}} WHERE state = {DONE} AND due_at >= ? ORDER BY due_at, id LIMIT ? {{skip_locked}}"
+            )),
+            again: text.list(
+                &format!(
+                    "UPDATE {{table}} SET state = {OPEN}, due_at = created_at, attempts = 0, holder = NULL, lease = lease + 1 \
+                     WHERE id IN ({{list}})"
+                ),
+                AGAIN_AT_ONCE,
+            ),
+            done_after: select(&format!("WHERE id > ? AND state = {DONE} ORDER BY id LIMIT ?")),
+            last: text.fixed("SELECT COALESCE(MAX(id), 0) FROM {table}"),
+        }
+    }
+}
+
+impl Queue {
+    /// Items, the newest first, or (those of one state) the longest in it first.
+    pub async fn list(&self, filter: Filter, limit: u32) -> Result<Vec<Entry>, Error> {
+        let state = match filter {
+            Filter::All => None,
+            Filter::Open => Some(OPEN),
+            Filter::Done => Some(DONE),
+            Filter::Failed => Some(FAILED),
+            Filter::Skipped => Some(SKIPPED),
+        };
+        let text = if state.is_some() { &self.operator.of_state } else { &self.operator.all };
+        let text = AssertSqlSafe(text.clone());
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let rows: Vec<Row> = db::on!(connection, raw => {
+                let mut query = sqlx::query_as(text);
+                if let Some(state) = state {
+                    query = query.bind(state);
+                }
+                query.bind(i64::MAX).bind(i64::from(limit)).fetch_all(raw).await?
+            });
+            Ok(rows.into_iter().map(entry).collect())
+        };
+        self.db.bounded(reading).await
+    }
+
+    /// The item of this name.
+    pub async fn find(&self, id: Uuid) -> Result<Option<Entry>, Error> {
+        let text = AssertSqlSafe(self.operator.by_item_id.clone());
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let row: Option<Row> = db::on!(connection, raw => {
+                sqlx::query_as(text).bind(&id.as_bytes()[..]).fetch_optional(raw).await?
+            });
+            Ok(row.map(entry))
+        };
+        self.db.bounded(reading).await
+    }
+
+    /// The item with this number.
+    pub async fn find_number(&self, number: i64) -> Result<Option<Entry>, Error> {
+        let text = AssertSqlSafe(self.operator.by_number.clone());
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let row: Option<Row> =
+                db::on!(connection, raw => sqlx::query_as(text).bind(number).fetch_optional(raw).await?);
+            Ok(row.map(entry))
+        };
+        self.db.bounded(reading).await
+    }
+
+    /// Has an item that has failed tried again from the beginning, and what waits behind it after it.
+    pub async fn retry(&self, number: i64) -> Result<Result<(), Unfit>, Error> {
+        self.decide(number, OPEN).await
+    }
+
+    /// Gives up an item that is not finished, so that its key goes on without it.
+    pub async fn skip(&self, number: i64) -> Result<Result<(), Unfit>, Error> {
+        self.decide(number, SKIPPED).await
+    }
+
+    async fn decide(&self, number: i64, state: i32) -> Result<Result<(), Unfit>, Error> {
+        let deciding = async {
+            let mut tx = self.db.begin().await?;
+            let lock = AssertSqlSafe(self.operator.lock.clone());
+            let found: Option<(i32, i64)> = db::on!(tx, connection => sqlx::query_as(lock).bind(number).fetch_optional(connection).await?);
+            let key_hash = match found {
+                None => return Ok(Err(Unfit::Unknown)),
+                Some((DONE | SKIPPED, _)) => return Ok(Err(Unfit::Finished)),
+                Some((OPEN, _)) if state == OPEN => return Ok(Err(Unfit::NotFailed)),
+                Some((_, key_hash)) => key_hash,
+            };
+            let (set, forward) = (
+                AssertSqlSafe(self.operator.set.clone()),
+                AssertSqlSafe(self.operator.bring_forward.clone()),
+            );
+            let now = self.now(&mut tx).await?;
+            db::on!(tx, connection => {
+                sqlx::query(set).bind(state).bind(now).bind(number).execute(&mut *connection).await?;
+                sqlx::query(forward).bind(key_hash).bind(number).execute(&mut *connection).await?;
+            });
+            tx.wake_after_commit(&self.pushed);
+            tx.commit().await?;
+            Ok(Ok(()))
+        };
+        self.db.bounded(deciding).await
+    }
+
+    async fn now(&self, tx: &mut db::Tx) -> Result<i64, Error> {
+        let text = AssertSqlSafe(format!("SELECT {}", tx.dialect().now()));
+        let (now,) = db::on!(tx, connection => sqlx::query_as(text).fetch_one(connection).await?);
+        Ok(now)
+    }
+
+    /// Keys whose first item has failed, the longest blocked first.
+    pub async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, Error> {
+        type Row = (String, i64, Vec<u8>, Option<String>, i64, i64);
+        let text = AssertSqlSafe(self.operator.blocked.clone());
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let rows: Vec<Row> = db::on!(connection, raw => {
+                sqlx::query_as(text).bind(i64::from(limit)).fetch_all(raw).await?
+            });
+            Ok::<_, Error>(rows)
+        };
+        let rows = self.db.bounded(reading).await?;
+        let blocked = |(key, number, id, cause, since, waiting): Row| BlockedKey {
+            key,
+            number,
+            id: uuid(&id),
+            cause,
+            since: Timestamp::from_millis(since),
+            waiting: waiting.unsigned_abs(),
+        };
+        Ok(rows.into_iter().map(blocked).collect())
+    }
+
+    /// Has everything done again that was done at this time or later; says how many items that are.
+    pub async fn again_since(&self, since: Timestamp) -> Result<u64, Error> {
+        let mut all = 0;
+        loop {
+            let sent = self.db.bounded(self.again_some(since)).await?;
+            all += sent as u64;
+            if sent < AGAIN_AT_ONCE {
+                self.wake();
+                return Ok(all);
+            }
+        }
+    }
+
+    async fn again_some(&self, since: Timestamp) -> Result<usize, Error> {
+        let mut tx = self.db.begin().await?;
+        let text = AssertSqlSafe(self.operator.done_since.clone());
+        let numbers: Vec<(i64,)> = db::on!(tx, connection => {
+            let query = sqlx::query_as(text).bind(since.as_millis()).bind(AGAIN_AT_ONCE as i64);
+            query.fetch_all(connection).await?
+        });
+        let numbers: Vec<i64> = numbers.into_iter().map(|(number,)| number).collect();
+        if numbers.is_empty() {
+            tx.rollback().await?;
+            return Ok(0);
+        }
+        let (text, padding) = self.operator.again.of(numbers.len());
+        db::on!(tx, connection => {
+            bind_list!(sqlx::query(text), numbers, padding).execute(connection).await?;
+        });
+        tx.commit().await?;
+        Ok(numbers.len())
+    }
+
+    /// Items that are done and come after a number, in their order.
+    pub async fn done_after(&self, number: i64, limit: u32) -> Result<Vec<Entry>, Error> {
+        let text = AssertSqlSafe(self.operator.done_after.clone());
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let rows: Vec<Row> = db::on!(connection, raw => {
+                sqlx::query_as(text).bind(number).bind(i64::from(limit)).fetch_all(raw).await?
+            });
+            Ok(rows.into_iter().map(entry).collect())
+        };
+        self.db.bounded(reading).await
+    }
+
+    /// The number of the newest item; 0 before the first.
+    pub async fn last_number(&self) -> Result<i64, Error> {
+        let text = AssertSqlSafe(self.operator.last.clone());
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let (last,) = db::on!(connection, raw => sqlx::query_as(text).fetch_one(raw).await?);
+            Ok(last)
+        };
+        self.db.bounded(reading).await
+    }
+}
+
+fn entry(row: Row) -> Entry {
+    let (number, id, user, key, state, due_at, attempts, lease, holder, created_at, cause, payload) = row;
+    Entry {
+        number,
+        id: uuid(&id),
+        user: uuid(&user),
+        key,
+        state: State::of(state, holder.is_some()),
+        created: Timestamp::from_millis(created_at),
+        due: Timestamp::from_millis(due_at),
+        attempts: attempts.unsigned_abs(),
+        lease,
+        holder: holder.map(|holder| uuid(&holder)),
+        cause,
+        payload,
+    }
+}
+
+fn uuid(bytes: &[u8]) -> Uuid {
+    Uuid::from_slice(bytes).unwrap_or_default()
+}

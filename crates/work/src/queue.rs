@@ -1,0 +1,124 @@
+//! A queue.
+
+use std::fmt;
+use std::sync::Arc;
+
+use db::{Db, Tx, Value};
+use tokio::sync::Notify;
+
+use crate::claim::ClaimTexts;
+use crate::finish::FinishTexts;
+use crate::item::{DONE, FAILED, OPEN, SKIPPED, key_hash};
+use crate::keep::KeepTexts;
+use crate::operator::OperatorTexts;
+use crate::statement::Text;
+use crate::{Config, Metrics, New};
+
+/// A queue in a table of its own, which [`mysql_table!`](crate::mysql_table) and [`sqlite_table!`](crate::sqlite_table) describe.
+/// Clones are the same queue.
+#[derive(Clone)]
+pub struct Queue(Arc<Inner>);
+
+/// What the clones of a queue share.
+#[derive(Debug)]
+pub struct Inner {
+    pub(crate) table: &'static str,
+    pub(crate) db: Db,
+    pub(crate) config: Config,
+    pub(crate) metrics: Metrics,
+    /// Something was pushed in this process.
+    pub(crate) pushed: Arc<Notify>,
+    push: Arc<str>,
+    pub(crate) claim: ClaimTexts,
+    pub(crate) finish: FinishTexts,
+    pub(crate) keep: KeepTexts,
+    pub(crate) operator: OperatorTexts,
+}
+
+impl Queue {
+    /// The queue in a table, which is also its name.
+    pub fn new(table: &'static str, db: Db, config: Config, metrics: Metrics) -> Self {
+        let text = Text::new(table, db.dialect());
+        let max = config.batch.try_into().unwrap_or(usize::MAX);
+        Self(Arc::new(Inner {
+            table,
+            push: text.fixed(
+                "INSERT INTO {table} \
+                 (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, created_at, payload)",
+            ),
+            claim: ClaimTexts::new(&text, max),
+            finish: FinishTexts::new(&text, max),
+            keep: KeepTexts::new(&text),
+            operator: OperatorTexts::new(&text),
+            db,
+            config,
+            metrics,
+            pushed: Arc::default(),
+        }))
+    }
+
+    /// Adds items to the caller's transaction. They are written by its commit, which wakes a worker of this process.
+    ///
+    /// Whoever pushes items of the same key must exclude each other until then.
+    pub fn push(&self, tx: &mut Tx, items: &[New<'_>]) {
+        tx.insert_at_commit(&self.push, items.iter().map(row));
+        tx.wake_after_commit(&self.pushed);
+    }
+
+    /// Wakes a worker of this process.
+    pub fn wake(&self) {
+        self.pushed.notify_one();
+    }
+
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// What the table is called.
+    pub fn name(&self) -> &'static str {
+        self.table
+    }
+}
+
+impl std::ops::Deref for Queue {
+    type Target = Inner;
+
+    fn deref(&self) -> &Inner {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Queue").field("table", &self.table).finish_non_exhaustive()
+    }
+}
+
+/// A row that is to be pushed.
+fn row<'a>(item: &'a New<'_>) -> [Value<'a>; 10] {
+    [
+        (&item.id).into(),
+        (&item.user).into(),
+        item.key.into(),
+        key_hash(item.key).into(),
+        OPEN.into(),
+        Value::Now,
+        Value::Integer(0),
+        Value::Integer(0),
+        Value::Now,
+        item.payload.into(),
+    ]
+}
+
+/// Whether an item in this state lets the next one of its key pass.
+pub(crate) const fn is_finished(state: i32) -> bool {
+    match state {
+        DONE | SKIPPED => true,
+        OPEN | FAILED => false,
+        _ => false,
+    }
+}

@@ -1,0 +1,106 @@
+//! Statements over lists of numbers.
+
+use std::sync::Arc;
+
+use db::Dialect;
+use sqlx::AssertSqlSafe;
+
+/// A statement with a list of numbers at its end, `… id IN (?, ?, …)`.
+///
+/// Lists are filled up to a power of two with their last number, so that there are few texts and each is prepared once.
+#[derive(Clone, Debug)]
+pub(crate) struct ListStatement {
+    /// By the number of doublings.
+    texts: Vec<Arc<str>>,
+}
+
+impl ListStatement {
+    /// `text` has `{list}` in it.
+    pub(crate) fn new(text: &str, max: usize) -> Self {
+        let sizes = 0..=max.max(1).next_power_of_two().trailing_zeros();
+        let with = |size: u32| text.replace("{list}", &places(1 << size)).into();
+        Self { texts: sizes.map(with).collect() }
+    }
+
+    /// The text for a list of this length, and how often its last number is repeated.
+    pub(crate) fn of(&self, length: usize) -> (AssertSqlSafe<Arc<str>>, usize) {
+        let padded = length.max(1).next_power_of_two();
+        let at = (padded.trailing_zeros() as usize).min(self.texts.len() - 1);
+        (AssertSqlSafe(self.texts[at].clone()), (1 << at) - length)
+    }
+}
+
+/// Binds a list of numbers behind what is bound already.
+macro_rules! bind_list {
+    ($query:expr, $numbers:expr, $padding:expr) => {{
+        let mut query = $query;
+        for number in $numbers.iter() {
+            query = query.bind(*number);
+        }
+        let last = $numbers.last().copied().unwrap_or_default();
+        for _ in 0..$padding {
+            query = query.bind(last);
+        }
+        query
+    }};
+}
+pub(crate) use bind_list;
+
+fn places(count: usize) -> String {
+    let mut text = "?, ".repeat(count);
+    text.truncate(text.len() - 2);
+    text
+}
+
+/// Makes the texts of a queue: in its dialect, and with its table.
+pub(crate) struct Text {
+    table: &'static str,
+    dialect: Dialect,
+}
+
+impl Text {
+    pub(crate) const fn new(table: &'static str, dialect: Dialect) -> Self {
+        Self { table, dialect }
+    }
+
+    pub(crate) fn fill(&self, text: &str) -> String {
+        let Self { table, dialect } = self;
+        // SQLite has one writer: whoever is in a transaction is alone.
+        let skip_locked = dialect.pick("", "FOR UPDATE SKIP LOCKED");
+        // Left to themselves, the servers now and then prefer to walk past everything that is finished.
+        let by_state = dialect.pick("", "FORCE INDEX (by_state)");
+        let for_update = dialect.pick("", "FOR UPDATE");
+        text.replace("{skip_locked}", skip_locked)
+            .replace("{for_update}", for_update)
+            .replace("{by_state}", by_state)
+            .replace("{now}", dialect.now())
+            .replace("{table}", table)
+    }
+
+    pub(crate) fn list(&self, text: &str, max: usize) -> ListStatement {
+        ListStatement::new(&self.fill(text), max)
+    }
+
+    pub(crate) fn fixed(&self, text: &str) -> Arc<str> {
+        self.fill(text).into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_all_lengths_need_few_texts() {
+        let statement = ListStatement::new("DELETE FROM t WHERE id IN ({list})", 500);
+        let texts: std::collections::BTreeSet<String> = (1..=500)
+            .map(|length| {
+                let (AssertSqlSafe(text), padding) = statement.of(length);
+                assert_eq!(text.matches('?').count(), length + padding);
+                text.to_string()
+            })
+            .collect();
+        assert_eq!(texts.len(), 10);
+        assert!(texts.contains("DELETE FROM t WHERE id IN (?, ?)"));
+    }
+}

@@ -1,0 +1,200 @@
+//! Doing the work.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use base::Backoff;
+use base::error::{Coded, chain};
+use base::id::ProcessId;
+use runtime::fault;
+use runtime::lifecycle::{Drain, LoopError};
+use tokio::time::{Instant, MissedTickBehavior, sleep};
+
+use crate::{Claim, Finished, Item, Outcome, Queue};
+
+/// Between attempts to write down what was done.
+const WRITE_AGAIN: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+/// How long to rest while nothing can be done.
+const REST: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
+
+/// Does items. Any number of processes do so at once.
+pub trait Handler: Send + Sync + 'static {
+    /// Does items of different keys and says what became of each, in their order. An item may have been done before: by a worker
+    /// that could not write it down.
+    fn handle(&self, items: &[Item]) -> impl Future<Output = Vec<Outcome>> + Send;
+}
+
+/// Claims items and has them done.
+#[derive(Debug)]
+pub struct Worker<H> {
+    queue: Queue,
+    handler: H,
+    holder: ProcessId,
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    pub claimed: usize,
+    pub finished: Finished,
+    /// Whether there may be more to do at once.
+    pub more: bool,
+    /// How many items wait for somebody who is at work on the one before them.
+    pub behind: usize,
+}
+
+impl Report {
+    /// Whether nothing could be done, through no fault of the items: what they need is away, or others are at work on their keys.
+    const fn is_fruitless(&self) -> bool {
+        self.is_away() || self.claimed == 0 && self.behind > 0
+    }
+
+    const fn is_away(&self) -> bool {
+        self.claimed > 0 && self.finished.not_tried == self.claimed
+    }
+}
+
+impl<H: Handler> Worker<H> {
+    pub fn new(queue: Queue, handler: H, holder: ProcessId) -> Self {
+        Self { queue, handler, holder }
+    }
+
+    /// Claims a batch, has it done, and writes down what came of it.
+    pub async fn tick(&self) -> Result<Report, LoopError> {
+        self.work_on(self.queue.config.batch).await
+    }
+
+    async fn work_on(&self, max: u32) -> Result<Report, LoopError> {
+        let Claim { items, until, more, behind } = self.queue.claim_some(self.holder, max).await?;
+        if items.is_empty() {
+            return Ok(Report { more, behind, ..Report::default() });
+        }
+        fault::point(&format!("{}.claimed", self.queue.table));
+        if more {
+            // There is enough for another worker.
+            self.queue.wake();
+        }
+        let claimed = items.len();
+        let (outcomes, until) = self.handle(items, until).await;
+        fault::point(&format!("{}.handled", self.queue.table));
+        let finished = self.write_down(&outcomes, until).await?;
+        if finished.stale > 0 {
+            tracing::warn!(
+                queue = self.queue.table,
+                stale = finished.stale,
+                "came too late: the leases of these items had ended"
+            );
+        }
+        Ok(Report { claimed, finished, more, behind })
+    }
+
+    /// Works until told to stop, on several batches at once.
+    pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
+        let workers = (0..self.queue.config.workers).map(|at| self.run_one(drain.clone(), at == 0));
+        futures::future::try_join_all(workers).await.map(drop)
+    }
+
+    async fn run_one(&self, drain: Drain, polls: bool) -> Result<(), LoopError> {
+        let (mut fruitless, mut is_away) = (0, false);
+        while !drain.is_requested() {
+            // While nothing can be done it is enough to try with one.
+            let report = self.work_on(if is_away { 1 } else { self.queue.config.batch }).await?;
+            is_away = report.is_away() || is_away && report.claimed == 0;
+            fruitless = if report.is_fruitless() { fruitless + 1 } else { 0 };
+            if fruitless > 0 {
+                drain.sleep(REST.after(fruitless)).await;
+            } else if !report.more {
+                self.wait_for_work(&drain, polls).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until something was pushed here, something is due, or it is time to stop.
+    async fn wait_for_work(&self, drain: &Drain, polls: bool) -> Result<(), LoopError> {
+        loop {
+            tokio::select! {
+                () = self.queue.pushed.notified() => return Ok(()),
+                () = drain.requested() => return Ok(()),
+                () = sleep(self.queue.config.poll), if polls => {
+                    if self.queue.has_due().await? {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Has the items done, those of one key one after the other, and keeps the lease meanwhile.
+    async fn handle(&self, items: Vec<Item>, mut until: Instant) -> (Vec<(Item, Outcome)>, Instant) {
+        let mut heartbeat = tokio::time::interval(self.queue.config.lease / 3);
+        heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        heartbeat.reset();
+        let all = items.clone();
+        let mut work = std::pin::pin!(self.handle_in_order(items));
+        loop {
+            tokio::select! {
+                outcomes = &mut work => return (outcomes, until),
+                _ = heartbeat.tick() => match self.queue.renew(&all).await {
+                    Ok((_, renewed)) => until = renewed,
+                    Err(error) => {
+                        tracing::warn!(queue = self.queue.table, cause = chain(&error), "a lease was not renewed");
+                    }
+                },
+            }
+        }
+    }
+
+    /// In rounds, with the next item of every key in each. Behind an item that was not done, its key stops.
+    async fn handle_in_order(&self, items: Vec<Item>) -> Vec<(Item, Outcome)> {
+        let mut outcomes = Vec::with_capacity(items.len());
+        let mut stopped: HashSet<i64> = HashSet::new();
+        let mut left = items;
+        while !left.is_empty() {
+            let mut keys = HashSet::new();
+            let (round, later) = left.into_iter().partition(|item| keys.insert(item.key_hash));
+            left = later;
+            let (round, behind): (Vec<Item>, Vec<Item>) =
+                Vec::into_iter(round).partition(|item| !stopped.contains(&item.key_hash));
+            let behind = behind.into_iter();
+            outcomes.extend(
+                behind.map(|item| (item, Outcome::NotTried("behind one that was not done".to_owned()))),
+            );
+            if round.is_empty() {
+                continue;
+            }
+            let mut results = self.handler.handle(&round).await.into_iter();
+            for item in round {
+                let missing = || Outcome::Again("the handler did not say what came of it".to_owned());
+                let outcome = results.next().unwrap_or_else(missing);
+                if outcome != Outcome::Done {
+                    stopped.insert(item.key_hash);
+                }
+                outcomes.push((item, outcome));
+            }
+        }
+        outcomes
+    }
+
+    /// Tries until it is written down, or the lease has ended: then somebody else does the items again.
+    async fn write_down(&self, outcomes: &[(Item, Outcome)], until: Instant) -> Result<Finished, LoopError> {
+        let mut failures = 0;
+        loop {
+            let error = match self.queue.finish(outcomes).await {
+                Ok(finished) => return Ok(finished),
+                Err(error) => error,
+            };
+            failures += 1;
+            let wait = WRITE_AGAIN.after(failures);
+            if !error.is_passing() || Instant::now() + wait >= until {
+                return Err(error.into());
+            }
+            tracing::warn!(
+                queue = self.queue.table,
+                cause = chain(&error),
+                "trying again to write down what was done"
+            );
+            sleep(wait).await;
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What is removed and what is kept, and what operators can do.
+
+use base::Timestamp;
+use work::{Filter, Keeper, State, Unfit};
+
+use super::*;
+
+testkit::on_all_stores!(
+    only_what_was_finished_long_ago_is_removed,
+    items_can_be_found_and_decided_on,
+    a_decision_takes_an_item_from_its_holder,
+    what_was_done_can_be_done_again,
+);
+
+async fn only_what_was_finished_long_ago_is_removed(place: &SqlPlace) {
+    let db = open(place).await;
+    let long = queue_on(db.clone(), config());
+    let short = queue_on(db.clone(), Config { retention: Duration::from_millis(1), ..config() });
+    for n in 0..600 {
+        push(&db, &long, &[&format!("{n}:done")]).await;
+    }
+    push(&db, &long, &["f:failed", "s:skipped", "i:in-flight"]).await;
+    loop {
+        let items = claim(&long).await;
+        if items.is_empty() {
+            break;
+        }
+        let outcome = |item: Item| match item.key.as_str() {
+            "f" => Some((item, Outcome::Failed("x".into()))),
+            "s" => Some((item, Outcome::Failed("y".into()))),
+            "i" => None,
+            _ => Some((item, Outcome::Done)),
+        };
+        let outcomes: Vec<_> = items.into_iter().filter_map(outcome).collect();
+        long.finish(&outcomes).await.unwrap();
+    }
+    push(&db, &long, &["p:pending"]).await;
+    let skipped = long.blocked_keys(10).await.unwrap().into_iter().find(|key| key.key == "s").unwrap();
+    long.skip(skipped.number).await.unwrap().unwrap();
+
+    assert_eq!(Keeper::new(long.clone()).remove_old().await.unwrap(), 0);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let keeper = Keeper::new(short);
+    // A few at a time.
+    assert_eq!(keeper.remove_old().await.unwrap(), 501);
+    assert_eq!(keeper.remove_old().await.unwrap(), 100);
+    assert_eq!(keeper.remove_old().await.unwrap(), 0);
+    let mut left: Vec<String> =
+        long.list(Filter::All, 10).await.unwrap().into_iter().map(|entry| entry.key).collect();
+    left.sort_unstable();
+    assert_eq!(left, ["f", "i", "p"]);
+    keeper.count().await.unwrap();
+}
+
+async fn items_can_be_found_and_decided_on(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    push(&db, &queue, &["a:1", "b:1"]).await;
+    let items = claim(&queue).await;
+    queue.finish(&[(items[0].clone(), Outcome::Done)]).await.unwrap();
+    let found = queue.find(items[0].id).await.unwrap().unwrap();
+    assert_eq!((found.number, found.state, found.key.as_str()), (items[0].number, State::Done, "a"));
+    assert_eq!(queue.find_number(items[1].number).await.unwrap().unwrap().state, State::InFlight);
+    assert!(queue.find(Uuid::now_v7()).await.unwrap().is_none());
+    assert_eq!(queue.retry(4711).await.unwrap(), Err(Unfit::Unknown));
+    assert_eq!(queue.retry(items[0].number).await.unwrap(), Err(Unfit::Finished));
+    assert_eq!(queue.skip(items[0].number).await.unwrap(), Err(Unfit::Finished));
+    assert_eq!(queue.retry(items[1].number).await.unwrap(), Err(Unfit::NotFailed));
+}
+
+async fn a_decision_takes_an_item_from_its_holder(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    push(&db, &queue, &["a:1"]).await;
+    let items = claim(&queue).await;
+    queue.skip(items[0].number).await.unwrap().unwrap();
+    assert_eq!(queue.finish(&all(&items, &Outcome::Again("x".into()))).await.unwrap().stale, 1);
+    assert_eq!(queue.find(items[0].id).await.unwrap().unwrap().state, State::Skipped);
+
+    push(&db, &queue, &["b:1"]).await;
+    let items = claim(&queue).await;
+    queue.finish(&all(&items, &Outcome::Failed("x".into()))).await.unwrap();
+    queue.retry(items[0].number).await.unwrap().unwrap();
+    // As if it were ours still.
+    assert_eq!(queue.finish(&all(&items, &Outcome::Done)).await.unwrap().stale, 1);
+    assert_eq!(claim(&queue).await[0].attempts, 1);
+}
+
+async fn what_was_done_can_be_done_again(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let worker = recorder.worker(&queue);
+    push(&db, &queue, &["a:1", "a:2"]).await;
+    worker.tick().await.unwrap();
+    // The store's clock counts in milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let since = db.now().await.unwrap();
+    for n in 0..600 {
+        push(&db, &queue, &[&format!("{}:{n}", n % 5)]).await;
+    }
+    while worker.tick().await.unwrap().claimed > 0 {}
+    assert_eq!(recorder.done().len(), 602);
+    assert_eq!(queue.again_since(since).await.unwrap(), 600);
+    while worker.tick().await.unwrap().claimed > 0 {}
+    let done = recorder.done();
+    assert_eq!(done.len(), 1202);
+    // In the order of each key, once more.
+    let of_key =
+        |from: usize| done[from..][..600].iter().filter(|text| text.starts_with("3:")).collect::<Vec<_>>();
+    assert_eq!(of_key(2), of_key(602));
+    assert_eq!(queue.again_since(Timestamp::from_millis(i64::MAX)).await.unwrap(), 0);
+}

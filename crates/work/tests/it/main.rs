@@ -1,0 +1,137 @@
+//! The leased work queue on real stores: one suite over SQLite, MariaDB and, where there is one, MySQL.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+mod claims;
+mod keeping;
+mod order;
+mod workers;
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base::Backoff;
+use base::id::{ProcessId, Uuid};
+use config::{Setting, Value};
+use db::{Db, DbUrl, Migration, Migrations};
+use prometheus_client::registry::Registry;
+use testkit::{SqlPlace, SqlServer};
+use work::{Config, Handler, Item, Metrics, New, Outcome, Queue, Worker};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+const MIGRATIONS: Migrations = Migrations {
+    component: "test",
+    list: &[Migration {
+        version: 1,
+        name: "chores",
+        sqlite: work::sqlite_table!("chores"),
+        mysql: work::mysql_table!("chores"),
+    }],
+};
+
+async fn open(place: &SqlPlace) -> Db {
+    open_url(&place.url()).await
+}
+
+async fn open_url(url: &str) -> Db {
+    let url = DbUrl::parse(&Value::Text(url.to_owned())).unwrap();
+    let config =
+        db::Config { url, max_connections: 20, acquire_timeout: Duration::from_secs(5), migrate: true };
+    let db = Db::open(&config).await.unwrap();
+    db.migrate(&[MIGRATIONS]).await.unwrap();
+    db
+}
+
+fn queue_on(db: Db, config: Config) -> Queue {
+    Queue::new("chores", db, config, Metrics::new(&mut Registry::default(), "chores"))
+}
+
+/// Short times, for tests; long enough for a busy machine where nothing is to happen.
+fn config() -> Config {
+    Config {
+        workers: 1,
+        batch: 100,
+        poll: Duration::from_millis(20),
+        lease: Duration::from_secs(60),
+        max_attempts: 5,
+        retry: Backoff::new(Duration::from_millis(20), Duration::from_millis(100)),
+        retention: Duration::from_secs(3600),
+    }
+}
+
+/// Pushes an item per text, each in a transaction of its own: `key:value`.
+async fn push(db: &Db, queue: &Queue, items: &[&str]) {
+    for item in items {
+        let mut tx = db.begin().await.unwrap();
+        push_in(&mut tx, queue, item);
+        tx.commit().await.unwrap();
+    }
+}
+
+fn push_in(tx: &mut db::Tx, queue: &Queue, item: &str) {
+    let (key, _) = item.split_once(':').unwrap();
+    let new = New { id: Uuid::now_v7(), user: Uuid::nil(), key, payload: item.as_bytes() };
+    queue.push(tx, &[new]);
+}
+
+fn text(item: &Item) -> String {
+    String::from_utf8(item.payload.clone()).unwrap()
+}
+
+/// Claims and says what was claimed.
+async fn claim(queue: &Queue) -> Vec<Item> {
+    queue.claim(ProcessId::generate()).await.unwrap().items
+}
+
+fn texts(items: &[Item]) -> Vec<String> {
+    items.iter().map(text).collect()
+}
+
+/// Claims until there is something.
+async fn claim_something(queue: &Queue) -> Vec<Item> {
+    testkit::eventually("something can be claimed", PATIENCE, async || {
+        let items = claim(queue).await;
+        if items.is_empty() { Err("nothing is due") } else { Ok(items) }
+    })
+    .await
+}
+
+fn all(items: &[Item], outcome: &Outcome) -> Vec<(Item, Outcome)> {
+    items.iter().map(|item| (item.clone(), outcome.clone())).collect()
+}
+
+/// Does whatever `decide` says, and remembers what was done in which order.
+#[derive(Clone)]
+struct Recorder<F> {
+    done: Arc<Mutex<Vec<String>>>,
+    decide: F,
+}
+
+impl<F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static> Recorder<F> {
+    fn new(decide: F) -> Self {
+        Self { done: Arc::default(), decide }
+    }
+
+    fn done(&self) -> Vec<String> {
+        self.done.lock().unwrap().clone()
+    }
+
+    fn worker(&self, queue: &Queue) -> Worker<Self> {
+        Worker::new(queue.clone(), self.clone(), ProcessId::generate())
+    }
+}
+
+impl<F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static> Handler for Recorder<F> {
+    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
+        let outcome = |item: &Item| {
+            let text = text(item);
+            let outcome = (self.decide)(&text);
+            if outcome == Outcome::Done {
+                self.done.lock().unwrap().push(text);
+            }
+            outcome
+        };
+        items.iter().map(outcome).collect()
+    }
+}
