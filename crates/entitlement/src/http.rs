@@ -10,7 +10,7 @@ use base::error::{Coded, chain};
 use base::{Code, Timestamp};
 use runtime::http::{Body, Caller, Problem, Query, Right};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, OpenApi, ToSchema};
+use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
 
 use crate::answer::{Answer, Applied, EntitlementView, HistoryEntry};
 use crate::model::{Action, Change, Holding};
@@ -120,6 +120,24 @@ struct History {
     next: Option<i64>,
 }
 
+/// Why changes are not made.
+#[derive(IntoResponses)]
+#[expect(dead_code, reason = "it is for the description only")]
+enum Refusal {
+    /// The request is not valid
+    #[response(status = 400)]
+    Invalid,
+    /// There is no such account
+    #[response(status = 404)]
+    NoAccount,
+    /// The same or another change is still being made; or counted and uncounted do not mix
+    #[response(status = 409)]
+    StillRunning,
+    /// The key was used for another request
+    #[response(status = 422)]
+    KeyReused,
+}
+
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 struct ListQuery {
@@ -150,9 +168,7 @@ struct HistoryQuery {
     request_body = Grant,
     responses(
         (status = 200, description = "Done, or answered as before", body = Applied),
-        (status = 400, description = "The request is not valid"), (status = 404, description = "There is no such account"),
-        (status = 409, description = "The same or another change is still being made; or counted and uncounted do not mix"),
-        (status = 422, description = "The key was used for another request"),
+        Refusal,
     )
 )]
 async fn grant(
@@ -172,9 +188,7 @@ async fn grant(
     request_body = Revoke,
     responses(
         (status = 200, description = "Done, or answered as before", body = Applied),
-        (status = 400, description = "The request is not valid"), (status = 404, description = "There is no such account"),
-        (status = 409, description = "The same or another change is still being made; or counted and uncounted do not mix"),
-        (status = 422, description = "The key was used for another request"),
+        Refusal,
     )
 )]
 async fn revoke(
@@ -194,9 +208,7 @@ async fn revoke(
     request_body = Batch,
     responses(
         (status = 200, description = "Done, or answered as before", body = BatchAnswer),
-        (status = 400, description = "The request is not valid"), (status = 404, description = "There is no such account"),
-        (status = 409, description = "The same or another change is still being made; or counted and uncounted do not mix"),
-        (status = 422, description = "The key was used for another request"),
+        Refusal,
     )
 )]
 async fn batch(

@@ -77,15 +77,7 @@ mod tests {
     /// `docs/asyncapi.json` is this document. INSTA_UPDATE=always writes it anew.
     #[test]
     fn the_document_in_docs_is_true() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/asyncapi.json");
-        let made = format!("{:#}\n", document());
-        if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
-            std::fs::write(path, &made).unwrap();
-        }
-        assert!(
-            std::fs::read_to_string(path).unwrap() == made,
-            "run again with INSTA_UPDATE=always to update it"
-        );
+        crate::assert_in_docs("asyncapi.json", &document());
     }
 
     #[test]

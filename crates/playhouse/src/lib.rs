@@ -46,3 +46,15 @@ fn answer(text: &str) -> anyhow::Result<()> {
 fn complain(text: &str) {
     let _ = writeln!(io::stderr(), "{text}");
 }
+
+/// A document in `docs/` is what the program makes of it. INSTA_UPDATE=always writes it anew.
+#[cfg(test)]
+fn assert_in_docs(name: &str, document: &serde_json::Value) {
+    let path = format!("{}/../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
+    let made = format!("{document:#}\n");
+    if std::env::var("INSTA_UPDATE").is_ok_and(|update| update == "always") {
+        std::fs::write(&path, &made).unwrap();
+    }
+    let found = std::fs::read_to_string(path).unwrap();
+    assert!(found == made, "docs/{name} is not up to date: run this again with INSTA_UPDATE=always");
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use base::Backoff;
 use base::error::{Coded, chain};
 use base::id::ProcessId;
+use db::Error;
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::{Instant, MissedTickBehavior, sleep};
@@ -61,10 +62,10 @@ impl<H: Handler> Worker<H> {
 
     /// Claims a batch, has it done, and writes down what came of it.
     pub async fn tick(&self) -> Result<Report, LoopError> {
-        self.work_on(self.queue.config.batch).await
+        Ok(self.work_on(self.queue.config.batch).await?)
     }
 
-    async fn work_on(&self, max: u32) -> Result<Report, LoopError> {
+    async fn work_on(&self, max: u32) -> Result<Report, Error> {
         let Claim { items, until, more, behind } = self.queue.claim_some(self.holder, max).await?;
         if items.is_empty() {
             return Ok(Report { more, behind, ..Report::default() });
@@ -98,27 +99,38 @@ impl<H: Handler> Worker<H> {
         let (mut fruitless, mut is_away) = (0, false);
         while !drain.is_requested() {
             // While nothing can be done it is enough to try with one.
-            let report = self.work_on(if is_away { 1 } else { self.queue.config.batch }).await?;
+            let report = match self.work_on(if is_away { 1 } else { self.queue.config.batch }).await {
+                Ok(report) => report,
+                // The others may be at work on what they have claimed: they are left alone.
+                Err(error) if error.is_passing() => {
+                    tracing::warn!(queue = self.queue.table, cause = chain(&error), "cannot work");
+                    fruitless += 1;
+                    drain.sleep(REST.after(fruitless)).await;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
             is_away = report.is_away() || is_away && report.claimed == 0;
             fruitless = if report.is_fruitless() { fruitless + 1 } else { 0 };
             if fruitless > 0 {
                 drain.sleep(REST.after(fruitless)).await;
             } else if !report.more {
-                self.wait_for_work(&drain, polls).await?;
+                self.wait_for_work(&drain, polls).await;
             }
         }
         Ok(())
     }
 
     /// Waits until something was pushed here, something is due, or it is time to stop.
-    async fn wait_for_work(&self, drain: &Drain, polls: bool) -> Result<(), LoopError> {
+    async fn wait_for_work(&self, drain: &Drain, polls: bool) {
         loop {
             tokio::select! {
-                () = self.queue.pushed.notified() => return Ok(()),
-                () = drain.requested() => return Ok(()),
+                () = self.queue.pushed.notified() => return,
+                () = drain.requested() => return,
                 () = sleep(self.queue.config.poll), if polls => {
-                    if self.queue.has_due().await? {
-                        return Ok(());
+                    // A store that cannot be asked is found out by the claim.
+                    if self.queue.has_due().await.unwrap_or(true) {
+                        return;
                     }
                 }
             }
@@ -177,7 +189,7 @@ impl<H: Handler> Worker<H> {
     }
 
     /// Tries until it is written down, or the lease has ended: then somebody else does the items again.
-    async fn write_down(&self, outcomes: &[(Item, Outcome)], until: Instant) -> Result<Finished, LoopError> {
+    async fn write_down(&self, outcomes: &[(Item, Outcome)], until: Instant) -> Result<Finished, Error> {
         let mut failures = 0;
         loop {
             let error = match self.queue.finish(outcomes).await {
@@ -187,7 +199,7 @@ impl<H: Handler> Worker<H> {
             failures += 1;
             let wait = WRITE_AGAIN.after(failures);
             if !error.is_passing() || Instant::now() + wait >= until {
-                return Err(error.into());
+                return Err(error);
             }
             tracing::warn!(
                 queue = self.queue.table,

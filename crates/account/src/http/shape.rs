@@ -28,6 +28,7 @@ impl<S: Send + Sync> FromRequestParts<S> for OfUser {
 
 /// What an identity provider says of somebody who has just signed in.
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct SignInRequest {
     #[schema(min_length = 1, max_length = 500, example = "https://id.example.com")]
     issuer: String,
@@ -63,6 +64,7 @@ pub struct UserAnswer {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AccountRequest {
     /// Of the title or the persona. The user's account of this name is returned if there is one.
     #[schema(min_length = 1, max_length = 100)]
@@ -98,6 +100,7 @@ pub struct IdentityRequest {
 }
 
 #[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct BanRequest {
     /// Shown to the user at every sign-in.
     #[schema(min_length = 1, max_length = 500)]

@@ -230,6 +230,20 @@ async fn a_slow_network_is_not_taken_for_a_silent_one() {
     assert_eq!(all_numbers(&fetched(&consumer, 2).await), [0, 1]);
 }
 
+/// The server does not answer a request without a wait when nothing more may be delivered.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_may_deliver_no_more_is_not_taken_for_a_silent_one() {
+    let nats = need!(Nats::shared().await);
+    let streams = nats.streams();
+    let bus = Bus::open(&of(&streams)).await.unwrap();
+    publish_all(&bus, events(2)).await;
+    let consumer = bus.subscribe(&Subscription { max_pending: 1, ..subscription("reader") }).await.unwrap();
+    let first = fetched(&consumer, 1).await;
+    assert!(consumer.fetch(1, Duration::ZERO).await.unwrap().is_empty());
+    acked(&first[0]).await;
+    assert_eq!(all_numbers(&fetched(&consumer, 1).await), [1]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_has_arrived_when_the_time_is_over_is_returned() {
     const COUNT: usize = 2_000;

@@ -59,7 +59,7 @@ impl Handler for Nothing {
     }
 }
 
-fn event(n: usize) -> Event {
+pub(super) fn event(n: usize) -> Event {
     let data = json!({
         "user_id": "0198c0de-0000-7000-8000-000000000001", "account_id": "0198c0de-0000-7000-8000-000000000002",
         "resource": format!("item-{n}"), "version": n / KEYS + 1, "state": "ACTIVE",

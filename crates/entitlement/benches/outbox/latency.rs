@@ -3,13 +3,10 @@
 use std::time::Instant;
 
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
-use base::Timestamp;
 use base::id::{ProcessId, Uuid};
-use bus::{Event, EventId, Json};
 use futures::StreamExt;
 use outbox::Relay;
 use runtime::Drain;
-use serde_json::json;
 
 use super::*;
 
@@ -38,7 +35,7 @@ pub(super) async fn run(report: &mut Report) {
     let mut times = Vec::new();
     for n in 0..EVENTS {
         let mut tx = db.begin().await.unwrap();
-        outbox.append(&mut tx, &[(Uuid::nil(), event(n))]);
+        outbox.append(&mut tx, &[(Uuid::nil(), drain::event(n))]);
         tx.commit().await.unwrap();
         let committed = Instant::now();
         messages.next().await.unwrap().unwrap();
@@ -60,17 +57,4 @@ pub(super) async fn run(report: &mut Report) {
     ]);
     report.measure("latency_p50_ms", p50);
     report.measure("latency_p99_ms", p99);
-}
-
-fn event(n: usize) -> Event {
-    Event {
-        id: EventId::generate(),
-        subject: "entitlement.granted.v1".to_owned(),
-        kind: "playhouse.entitlement.granted.v1".to_owned(),
-        source: "/playhouse/entitlement".to_owned(),
-        time: Timestamp::from_millis(1_772_366_400_000),
-        key: Some(format!("entitlement/{n}")),
-        traceparent: None,
-        data: Json::of(&json!({ "n": n })).unwrap(),
-    }
 }

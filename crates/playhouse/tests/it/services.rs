@@ -238,3 +238,63 @@ async fn operators_see_and_mend_the_outbox() {
     })
     .await;
 }
+
+/// What is published is what the AsyncAPI document says.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_event_is_as_the_document_says() {
+    let (_folder, _running, at, shop) = open().await;
+    let ada = shop.customer("ada").await;
+    shop.buy(&ada, "gems", "order-1").await;
+    let revoke = json!({
+        "user_id": ada.user, "account_id": ada.account, "resource": "gems", "occurred_at": "2026-03-02T12:00:00Z",
+        "quantity": 1, "reference": "refund",
+    });
+    shop.post("/entitlements/revoke", Some("refund-1"), &revoke).await;
+    let until = json!({
+        "user_id": ada.user, "account_id": ada.account, "resource": "pass", "occurred_at": "2026-03-02T12:00:00Z",
+        "valid_until": "2030-01-01T00:00:00Z",
+    });
+    shop.post("/entitlements/grant", Some("order-2"), &until).await;
+    let user = format!("/users/{}", ada.user);
+    for (what, body) in [("ban", json!({ "reason": "cheats" })), ("unban", json!({})), ("erase", json!({}))] {
+        let answered = shop.status_of_post(&format!("{user}/{what}"), &body).await;
+        assert!((200..300).contains(&answered), "{what}: {answered}");
+    }
+
+    let (_, document) = get(format!("http://{}/internal/v1/asyncapi.json", at["internal"])).await;
+    let mut kinds = BTreeSet::new();
+    for event in shop::in_outbox(&at["admin"], "all").await {
+        let id = event["id"].as_str().unwrap();
+        let (_, shown) = get(format!("http://{}/outbox/{id}", at["admin"])).await;
+        let kind = shown["kind"].as_str().unwrap();
+        let schema = &document["components"]["messages"][kind]["payload"]["properties"]["data"];
+        let data = shown["event"]["data"].as_object().unwrap();
+        for required in schema["required"].as_array().unwrap() {
+            assert!(data.contains_key(required.as_str().unwrap()), "{kind} lacks {required}: {data:?}");
+        }
+        for (name, value) in data {
+            let property = &schema["properties"][name];
+            assert!(property.is_object(), "{kind} has {name}, which its schema does not");
+            let types = property["type"].to_string();
+            let is_it = match value {
+                Value::String(_) => types.contains("string"),
+                Value::Number(_) => types.contains("integer"),
+                other => panic!("{kind}: {name} is {other}"),
+            };
+            assert!(is_it, "{kind}: {name} is {value}, not {types}");
+        }
+        kinds.insert(kind.to_owned());
+    }
+    let told: Vec<&str> = kinds.iter().map(|kind| kind.as_str()).collect();
+    assert_eq!(
+        told,
+        [
+            "playhouse.entitlement.granted.v1",
+            "playhouse.entitlement.revoked.v1",
+            "playhouse.user.banned.v1",
+            "playhouse.user.erased.v1",
+            "playhouse.user.registered.v1",
+            "playhouse.user.unbanned.v1",
+        ]
+    );
+}

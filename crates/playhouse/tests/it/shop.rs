@@ -86,6 +86,12 @@ impl Shop {
         self.try_post(path, key, body).await.unwrap()
     }
 
+    /// For what is answered without a body.
+    pub(super) async fn status_of_post(&self, path: &str, body: &Value) -> u16 {
+        let request = self.client.post(self.url(path)).bearer_auth(TOKEN).json(body);
+        request.send().await.unwrap().status().as_u16()
+    }
+
     pub(super) async fn get(&self, path: &str) -> (u16, Value) {
         let response = self.client.get(self.url(path)).bearer_auth(TOKEN).send().await.unwrap();
         (response.status().as_u16(), response.json().await.unwrap())

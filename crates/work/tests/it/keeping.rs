@@ -10,6 +10,7 @@ testkit::on_all_stores!(
     items_can_be_found_and_decided_on,
     a_decision_takes_an_item_from_its_holder,
     what_was_done_can_be_done_again,
+    doing_again_ends_while_workers_keep_up,
 );
 
 async fn only_what_was_finished_long_ago_is_removed(place: &SqlPlace) {
@@ -110,4 +111,26 @@ async fn what_was_done_can_be_done_again(place: &SqlPlace) {
         |from: usize| done[from..][..600].iter().filter(|text| text.starts_with("3:")).collect::<Vec<_>>();
     assert_eq!(of_key(2), of_key(602));
     assert_eq!(queue.again_since(Timestamp::from_millis(i64::MAX)).await.unwrap(), 0);
+}
+
+/// Workers that do again at once what is sent back do not make it a circle.
+async fn doing_again_ends_while_workers_keep_up(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), Config { poll: Duration::from_millis(5), ..config() });
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    for n in 0..1_200 {
+        push(&db, &queue, &[&format!("{n}:x")]).await;
+    }
+    let worker = recorder.worker(&queue);
+    while worker.tick().await.unwrap().claimed > 0 {}
+    let drain = runtime::Drain::new();
+    let running = tokio::spawn({
+        let drain = drain.clone();
+        async move { worker.run(drain).await.unwrap() }
+    });
+    let again = tokio::time::timeout(PATIENCE, queue.again_since(Timestamp::from_millis(0)));
+    assert_eq!(again.await.expect("it goes round in circles").unwrap(), 1_200);
+    testkit::eventually("everything is done again", PATIENCE, async || recorder.done().len() == 2_400).await;
+    drain.request();
+    running.await.unwrap();
 }
