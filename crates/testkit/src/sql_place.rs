@@ -25,6 +25,13 @@ impl SqlPlace {
         Ok(places)
     }
 
+    /// One of each kind.
+    pub async fn all() -> Result<Vec<Self>, Error> {
+        let mut places = Self::servers().await?;
+        places.extend(Self::sqlite());
+        Ok(places)
+    }
+
     /// Where the data is: `sqlite:PATH` or `mysql://…`.
     pub fn url(&self) -> String {
         match self {

@@ -79,7 +79,7 @@ async fn ask(router: &Router, token: Option<&str>, method: &str, path: &str, bod
 
 /// The place goes with its folder.
 async fn sqlite() -> (Place, Process) {
-    let place = Place::Sqlite(Folder::fresh().unwrap());
+    let place = Place::sqlite().unwrap();
     place.prepare().await;
     let process = place.process(Vec::new()).await;
     (place, process)

@@ -15,13 +15,14 @@ use std::time::Duration;
 
 use account::{Accounts, OnErase, Role, SignIn, UserView};
 use base::{Backoff, Clock, Timestamp};
+use config::{Setting, Value as Configured};
 use db::{Config, Db, DbUrl, on};
 use hierlock::{Locks, Options, Provision, create_tables};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, ConnectOptions};
-use testkit::{Database, Folder, SqlServer};
+use testkit::{SqlPlace as Place, SqlServer};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BUCKETS: u32 = 1_000;
@@ -29,18 +30,16 @@ const BUCKETS: u32 = 1_000;
 const NOW: Timestamp = Timestamp::from_millis(1_772_366_400_120);
 const ACTOR: &str = "service/test";
 
-/// A fresh place for one test, on one of the stores.
-enum Place {
-    Sqlite(Folder),
-    MySql(Database),
+/// How a place is opened here.
+trait Opened {
+    fn config(&self) -> Config;
+    async fn prepare(&self);
+    async fn process(&self, on_erase: Vec<Arc<dyn OnErase>>) -> Process;
 }
 
-impl Place {
+impl Opened for Place {
     fn config(&self) -> Config {
-        let url = match self {
-            Self::Sqlite(folder) => DbUrl::sqlite(folder.path().join("test.db")),
-            Self::MySql(database) => DbUrl::MySql(database.url().parse().unwrap()),
-        };
+        let url = DbUrl::parse(&Configured::Text(self.url())).unwrap();
         Config { url, max_connections: 10, acquire_timeout: PATIENCE, migrate: false }
     }
 
@@ -150,10 +149,7 @@ fn sign_in(subject: &str) -> SignIn {
 
 /// A fresh place on every store that can be had here.
 async fn places() -> Result<Vec<Place>, testkit::Error> {
-    let mut places = vec![Place::Sqlite(Folder::fresh().unwrap())];
-    for server in SqlServer::all_shared().await? {
-        places.push(Place::MySql(server.database().await));
-    }
+    let places = Place::all().await?;
     for place in &places {
         place.prepare().await;
     }

@@ -10,10 +10,10 @@ use super::*;
 async fn nothing_waits_for_ever_for_a_silent_store() {
     let server = need!(SqlServer::mariadb().await);
     let database = server.database().await;
-    let place = Place::MySql(database);
+    let place = Place::Server(database);
     place.prepare().await;
     let proxy = Proxy::to(server.addr()).await;
-    let Place::MySql(database) = &place else { unreachable!() };
+    let Place::Server(database) = &place else { unreachable!() };
     let url = DbUrl::MySql(proxy.url(database.url()).parse().unwrap());
     let config = Config { url, acquire_timeout: Duration::from_millis(500), ..place.config() };
     let db = Db::open(&config).await.unwrap();

@@ -13,7 +13,7 @@ fn failures(findings: &[Finding]) -> Vec<&str> {
 #[tokio::test]
 async fn a_sound_store_is_called_so_also_while_it_is_in_use() {
     let server = need!(SqlServer::builder(Flavour::Mariadb).durable().start().await);
-    for place in [Place::Sqlite(Folder::fresh().unwrap()), Place::MySql(server.database().await)] {
+    for place in [Place::sqlite().unwrap(), Place::Server(server.database().await)] {
         let db = place.open().await;
         db.migrate(SETS).await.unwrap();
         let findings = db::examine(&place.config(), SETS, &Clock::system()).await;
@@ -26,7 +26,7 @@ async fn a_sound_store_is_called_so_also_while_it_is_in_use() {
 async fn what_endangers_data_is_found() {
     // The test kit's servers are fast because they do not sync.
     let server = need!(SqlServer::private().await);
-    let place = Place::MySql(server.database().await);
+    let place = Place::Server(server.database().await);
     let late = Clock::manual(Timestamp::from_millis(0));
     let mut config = place.config();
     config.max_connections = 5000;

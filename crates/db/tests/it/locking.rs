@@ -24,7 +24,7 @@ async fn is_free(locks: &Locks, target: Target<'_>) -> bool {
 
 #[tokio::test]
 async fn a_transaction_holds_its_locks_until_it_ends_however_it_does() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let (db, locks) = (place.open().await, locks(&place).await);
         let (sword, account) =
             (Target::resource("u", "a", "sword").unwrap(), Target::account("u", "a").unwrap());
@@ -46,7 +46,7 @@ async fn a_transaction_holds_its_locks_until_it_ends_however_it_does() {
 /// Whoever holds a lock and begins to write must not meet a writer that waits for that lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_waits_for_a_lock_does_not_keep_its_holder_from_writing() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let (db, locks) = (place.open().await, locks(&place).await);
         let user = Target::user("u").unwrap();
         let held = locks.acquire(user).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_transaction_that_waits_for_a_lock_does_not_keep_its_holder_from_writi
 
 #[tokio::test]
 async fn a_lock_that_cannot_be_had_fails_the_transaction_and_its_connection_is_not_lost() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let mut config = place.config();
         config.max_connections = 1;
         let (db, locks) = (db::Db::open(&config).await.unwrap(), locks(&place).await);

@@ -10,40 +10,27 @@ mod store;
 
 use std::time::Duration;
 
+use config::{Setting, Value};
 use db::{Config, Db, DbUrl};
-use testkit::{Database, Folder, SqlServer};
+use testkit::{Database, Folder, SqlPlace as Place, SqlServer};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A fresh place for one test, on one of the stores.
-enum Place {
-    Sqlite(Folder),
-    MySql(Database),
-}
-
-impl Place {
-    fn config(&self) -> Config {
-        let url = match self {
-            Self::Sqlite(folder) => DbUrl::sqlite(folder.path().join("test.db")),
-            Self::MySql(database) => DbUrl::MySql(database.url().parse().unwrap()),
-        };
-        config(url)
-    }
+/// How a place is opened here.
+trait Opened {
+    fn config(&self) -> Config;
 
     async fn open(&self) -> Db {
         Db::open(&self.config()).await.unwrap()
     }
 }
 
-fn config(url: DbUrl) -> Config {
-    Config { url, max_connections: 10, acquire_timeout: Duration::from_secs(5), migrate: false }
+impl Opened for Place {
+    fn config(&self) -> Config {
+        config(DbUrl::parse(&Value::Text(self.url())).unwrap())
+    }
 }
 
-/// A fresh place on every store that can be had here.
-async fn places() -> Result<Vec<Place>, testkit::Error> {
-    let mut places = vec![Place::Sqlite(Folder::fresh().unwrap())];
-    for server in SqlServer::all_shared().await? {
-        places.push(Place::MySql(server.database().await));
-    }
-    Ok(places)
+fn config(url: DbUrl) -> Config {
+    Config { url, max_connections: 10, acquire_timeout: Duration::from_secs(5), migrate: false }
 }

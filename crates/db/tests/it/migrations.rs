@@ -24,7 +24,7 @@ async fn execute(db: &Db, statement: &'static str) {
 
 #[tokio::test]
 async fn pending_migrations_are_refused_then_run_then_done() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let db = place.open().await;
         let refused = db.require_migrated(THREE).await.unwrap_err();
         assert!(
@@ -42,7 +42,7 @@ async fn pending_migrations_are_refused_then_run_then_done() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn any_number_may_migrate_at_once_and_each_migration_runs_once() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         // On MySQL, connections of their own, as processes have.
         let mut dbs = vec![place.open().await];
         for _ in 1..10 {
@@ -64,7 +64,7 @@ async fn a_text_that_was_changed_after_it_was_applied_is_refused() {
         component: "game",
         list: &[table(1, "first", "CREATE TABLE first (id BIGINT NOT NULL PRIMARY KEY)")],
     }];
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let db = place.open().await;
         db.migrate(ONE).await.unwrap();
         for refused in
@@ -81,7 +81,7 @@ async fn a_text_that_was_changed_after_it_was_applied_is_refused() {
 
 #[tokio::test]
 async fn an_older_program_lives_with_a_newer_database() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let db = place.open().await;
         db.migrate(THREE).await.unwrap();
         db.require_migrated(ONE).await.unwrap();
@@ -97,7 +97,7 @@ async fn an_older_program_lives_with_a_newer_database() {
 async fn what_was_interrupted_is_taken_up_again() {
     for server in need!(SqlServer::all_shared().await) {
         for done in [true, false] {
-            let place = Place::MySql(server.database().await);
+            let place = Place::Server(server.database().await);
             let db = place.open().await;
             db.migrate(ONE).await.unwrap();
             execute(
@@ -121,7 +121,7 @@ async fn what_was_interrupted_is_taken_up_again() {
 /// What stands in the way is not taken for our own work, not even at the second try.
 #[tokio::test]
 async fn a_table_of_somebody_else_is_not_taken_for_ours() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let db = place.open().await;
         execute(&db, "CREATE TABLE first (other INTEGER)").await;
         for _ in 0..2 {
@@ -136,7 +136,7 @@ async fn a_table_of_somebody_else_is_not_taken_for_ours() {
 #[tokio::test]
 async fn what_was_begun_with_another_text_is_refused() {
     let server = need!(SqlServer::shared().await);
-    let place = Place::MySql(server.database().await);
+    let place = Place::Server(server.database().await);
     let db = place.open().await;
     db.migrate(ONE).await.unwrap();
     execute(&db, "UPDATE schema_migrations SET applied_at = NULL, checksum = REPEAT('x', 32)").await;

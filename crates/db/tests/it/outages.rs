@@ -14,7 +14,7 @@ async fn answers(db: &Db) -> Result<(), String> {
 async fn the_store_comes_back_by_itself_after_the_server_was_killed() {
     let mut server = need!(SqlServer::private().await);
     let database = server.database().await;
-    let place = Place::MySql(database);
+    let place = Place::Server(database);
     let db = place.open().await;
     db.migrate(&[db::MIGRATIONS]).await.unwrap();
     let before = db.deployment().await.unwrap();
@@ -32,7 +32,7 @@ async fn the_store_comes_back_by_itself_after_the_server_was_killed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_is_given_a_connection_that_died_at_rest() {
     let mut server = need!(SqlServer::private().await);
-    let place = Place::MySql(server.database().await);
+    let place = Place::Server(server.database().await);
     let db = place.open().await;
     let held = join_all((0..5).map(|_| db.connection())).await;
     let rested = tokio::time::Instant::now();

@@ -26,7 +26,7 @@ async fn counted(db: &Db) -> i64 {
 
 #[tokio::test]
 async fn what_is_committed_is_there_and_what_is_dropped_is_not() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let db = place.open().await;
         with_counter(&db).await;
         let mut tx = db.begin().await.unwrap();
@@ -47,7 +47,7 @@ async fn what_is_committed_is_there_and_what_is_dropped_is_not() {
 async fn transactions_that_read_and_then_write_wait_for_each_other() {
     const READ: &str = "SELECT value FROM counter WHERE id = 1";
     const READ_LOCKED: &str = "SELECT value FROM counter WHERE id = 1 FOR UPDATE";
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let db = place.open().await;
         with_counter(&db).await;
         let add = |db: Db| async move {
@@ -71,7 +71,7 @@ async fn transactions_that_read_and_then_write_wait_for_each_other() {
 
 #[tokio::test]
 async fn errors_say_what_can_be_done() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let db = place.open().await;
         with_counter(&db).await;
         let mut tx = db.begin().await.unwrap();
@@ -89,7 +89,7 @@ async fn errors_say_what_can_be_done() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_comes_first_decides_what_is_agreed() {
-    for place in need!(places().await) {
+    for place in need!(Place::all().await) {
         let db = place.open().await;
         db.migrate(&[db::MIGRATIONS]).await.unwrap();
         let ours: Vec<String> = (0..50).map(|n| format!("value {n}")).collect();
@@ -108,7 +108,7 @@ async fn whoever_comes_first_decides_what_is_agreed() {
 #[tokio::test]
 async fn a_deadlock_is_busy_and_may_be_tried_again() {
     let server = need!(SqlServer::shared().await);
-    let place = Place::MySql(server.database().await);
+    let place = Place::Server(server.database().await);
     let db = place.open().await;
     with_counter(&db).await;
     let mut tx = db.begin().await.unwrap();
@@ -133,7 +133,7 @@ async fn a_deadlock_is_busy_and_may_be_tried_again() {
 async fn the_session_is_strict_whatever_the_server_says() {
     let server = testkit::SqlServer::builder(testkit::Flavour::Mariadb).arg("--sql-mode=").start().await;
     let server = need!(server);
-    let db = Place::MySql(server.database().await).open().await;
+    let db = Place::Server(server.database().await).open().await;
     let mut tx = db.begin().await.unwrap();
     let Raw::MySql(raw) = tx.raw() else { panic!("expected MySQL") };
     raw.execute("CREATE TEMPORARY TABLE narrow (text VARCHAR(3))").await.unwrap();
@@ -145,7 +145,7 @@ async fn the_session_is_strict_whatever_the_server_says() {
 
 #[tokio::test]
 async fn sqlite_serves_one_process_and_says_so() {
-    let place = Place::Sqlite(Folder::fresh().unwrap());
+    let place = Place::sqlite().unwrap();
     let db = place.open().await;
     let refused = Db::open(&place.config()).await.unwrap_err();
     assert!(matches!(refused, Error::InUse(_)), "{refused:?}");
