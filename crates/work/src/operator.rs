@@ -108,7 +108,7 @@ impl OperatorTexts {
                  FROM {{table}} f WHERE f.state = {FAILED} ORDER BY f.due_at, f.id LIMIT ?"
             )),
             done_since: text.fixed(&format!(
-                "SELECT id FROM {{table}} {{by_state}} WHERE state = {DONE} AND due_at >= ? ORDER BY due_at, id LIMIT ? {{skip_locked}}"
+                "SELECT id FROM {{table}} {{by_state}} WHERE state = {DONE} AND due_at BETWEEN ? AND ? ORDER BY due_at, id LIMIT ? {{skip_locked}}"
             )),
             again: text.list(
                 &format!(
@@ -242,9 +242,11 @@ impl Queue {
 
     /// Has everything done again that was done at this time or later; says how many items that are.
     pub async fn again_since(&self, since: Timestamp) -> Result<u64, Error> {
+        // What a worker does again meanwhile is done later than this.
+        let until = self.db.now().await?;
         let mut all = 0;
         loop {
-            let sent = self.db.bounded(self.again_some(since)).await?;
+            let sent = self.db.bounded(self.again_some(since, until)).await?;
             all += sent as u64;
             if sent < AGAIN_AT_ONCE {
                 self.wake();
@@ -253,12 +255,12 @@ impl Queue {
         }
     }
 
-    async fn again_some(&self, since: Timestamp) -> Result<usize, Error> {
+    async fn again_some(&self, since: Timestamp, until: Timestamp) -> Result<usize, Error> {
         let mut tx = self.db.begin().await?;
         let text = AssertSqlSafe(self.operator.done_since.clone());
         let numbers: Vec<(i64,)> = db::on!(tx, connection => {
-            let query = sqlx::query_as(text).bind(since.as_millis()).bind(AGAIN_AT_ONCE as i64);
-            query.fetch_all(connection).await?
+            let query = sqlx::query_as(text).bind(since.as_millis()).bind(until.as_millis());
+            query.bind(AGAIN_AT_ONCE as i64).fetch_all(connection).await?
         });
         let numbers: Vec<i64> = numbers.into_iter().map(|(number,)| number).collect();
         if numbers.is_empty() {

@@ -10,6 +10,7 @@ testkit::on_all_stores!(
     items_can_be_found_and_decided_on,
     a_decision_takes_an_item_from_its_holder,
     what_was_done_can_be_done_again,
+    what_is_done_again_is_done_once_more_also_by_workers_as_fast_as_the_operator,
 );
 
 async fn only_what_was_finished_long_ago_is_removed(place: &SqlPlace) {
@@ -110,4 +111,45 @@ async fn what_was_done_can_be_done_again(place: &SqlPlace) {
         |from: usize| done[from..][..600].iter().filter(|text| text.starts_with("3:")).collect::<Vec<_>>();
     assert_eq!(of_key(2), of_key(602));
     assert_eq!(queue.again_since(Timestamp::from_millis(i64::MAX)).await.unwrap(), 0);
+}
+
+/// What a worker has done again meanwhile is not sent to be done once more, and the operator's step comes to an end.
+async fn what_is_done_again_is_done_once_more_also_by_workers_as_fast_as_the_operator(place: &SqlPlace) {
+    const ITEMS: usize = 3_000;
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), Config { workers: 3, batch: 500, ..config() });
+    for from in (0..ITEMS).step_by(500) {
+        let mut tx = db.begin().await.unwrap();
+        for n in from..from + 500 {
+            push_in(&mut tx, &queue, &format!("{n}:x"));
+        }
+        tx.commit().await.unwrap();
+    }
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let drain = runtime::Drain::new();
+    let running = tokio::spawn({
+        let (worker, drain) = (recorder.worker(&queue), drain.clone());
+        async move { worker.run(drain).await.unwrap() }
+    });
+    let all_done = async |count: usize| {
+        testkit::eventually("everything is done", PATIENCE, async || {
+            let done = recorder.done().len();
+            if done >= count && queue.list(Filter::Open, 1).await.unwrap().is_empty() {
+                Ok(())
+            } else {
+                Err(done)
+            }
+        })
+        .await;
+    };
+    queue.wake();
+    all_done(ITEMS).await;
+    // The store's clock counts in milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let again = tokio::time::timeout(PATIENCE, queue.again_since(Timestamp::from_millis(0))).await;
+    assert_eq!(again.expect("it came to no end").unwrap(), ITEMS as u64);
+    all_done(2 * ITEMS).await;
+    assert_eq!(recorder.done().len(), 2 * ITEMS);
+    drain.request();
+    running.await.unwrap();
 }
