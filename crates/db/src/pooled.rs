@@ -71,6 +71,11 @@ impl<D: Told> Pooled<D> {
         Ok(this)
     }
 
+    /// Tells the server something in the middle of the transaction.
+    pub(crate) async fn write(&mut self, text: SqlStr) -> Result<(), Error> {
+        bounded(self.limit, D::tell(self, text)).await
+    }
+
     /// Ends the transaction by a text whose last statement is `COMMIT`.
     pub(crate) async fn commit(mut self, text: SqlStr) -> Result<(), Error> {
         self.state = State::InDoubt;

@@ -75,6 +75,20 @@ impl Tx {
         self.script.insert(dialect, head, rows);
     }
 
+    /// Writes now what was to be inserted at the commit so far: a server takes messages up to some size only, and a transaction
+    /// may have more to say.
+    pub async fn write(&mut self) -> Result<(), Error> {
+        let text = std::mem::take(&mut self.script).ending_with("");
+        if text.is_empty() {
+            return Ok(());
+        }
+        let text = AssertSqlSafe(text).into_sql_str();
+        match &mut self.connection {
+            Either::Sqlite(tx) => tx.write(text).await,
+            Either::MySql(tx) => tx.write(text).await,
+        }
+    }
+
     /// Wakes whoever waits, once the transaction has been committed. If it never is, nobody is woken.
     pub fn wake_after_commit(&mut self, waiting: &Arc<Notify>) {
         if !self.waiting.iter().any(|known| Arc::ptr_eq(known, waiting)) {

@@ -12,8 +12,8 @@ use crate::model::{Action, Change};
 use crate::store::{self, Decided};
 use crate::{Error, ledger};
 
-/// How many are written by one statement.
-const AT_ONCE: usize = 500;
+/// How many are written by one message: few, since servers take no large ones.
+const AT_ONCE: usize = 100;
 
 /// Revokes everything that an erased user has, in the transaction that erases them.
 #[derive(Clone, Debug)]
@@ -45,6 +45,7 @@ impl RevokeOnErase {
         for some in decided.chunks(AT_ONCE) {
             store::save(tx, some.iter().map(|decided| (&decided.change.holding, &decided.after)));
             ledger::write(tx, &self.outbox, some, "erase", None, now)?;
+            tx.write().await?;
         }
         Ok(())
     }

@@ -119,6 +119,10 @@ impl Change {
         if !(1..=MAX_RESOURCE).contains(&length) {
             return refuse("resource", format!("has 1 to {MAX_RESOURCE} characters, not {length}"));
         }
+        // To MySQL, a name with spaces behind it is the one without them.
+        if self.holding.resource.trim() != self.holding.resource {
+            return refuse("resource", "has no spaces around it".to_owned());
+        }
         let length = self.reference.as_ref().map_or(0, |reference| reference.chars().count());
         if length > MAX_REFERENCE {
             return refuse("reference", format!("has at most {MAX_REFERENCE} characters, not {length}"));
@@ -154,7 +158,7 @@ impl Change {
         let is_newest = self.occurred_at > before.as_of;
         let is_revoked_since = before.revoked_as_of.is_some_and(|revoked| self.occurred_at <= revoked);
         let counted = before.quantity;
-        if before.revoked_as_of.is_none_or(|revoked| revoked < before.as_of) {
+        if !is_revoked_since && before.revoked_as_of.is_none_or(|revoked| revoked < before.as_of) {
             self.check_kind(counted)?;
         }
         let next = match self.action {

@@ -60,6 +60,11 @@ impl Drain {
         self.0.cancel();
     }
 
+    /// One that can be requested by itself, and is when this one is.
+    pub fn child(&self) -> Self {
+        Self(self.0.child_token())
+    }
+
     pub fn is_requested(&self) -> bool {
         self.0.is_cancelled()
     }

@@ -10,7 +10,7 @@ use db::{Error, Tx};
 use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
-use crate::item::FAILED;
+use crate::item::{FAILED, SKIPPED};
 use crate::queue::{Queue, is_finished};
 use crate::statement::{ListStatement, Text, bind_list};
 use crate::{Item, State};
@@ -19,7 +19,8 @@ use crate::{Item, State};
 const BEHIND_FAILED: Duration = Duration::from_secs(60);
 /// When to look again at an item whose predecessor is claimed by somebody who may be dead.
 const BEHIND_SILENT: Duration = Duration::from_secs(1);
-/// For how long somebody at work is taken to be alive.
+/// For how long somebody at work is taken to be alive and soon done. Less if the lease is short: whoever renews it more often
+/// than this would never make way, however long they take.
 const SILENT: Duration = Duration::from_secs(2);
 
 /// Items that are ours until the lease ends.
@@ -67,11 +68,14 @@ impl ClaimTexts {
             ),
             // After the items are locked, as a statement of its own: an older view of the table might miss a predecessor that
             // was committed a moment ago.
+            // What is skipped says nothing of those before it: it may have been skipped while it waited for them.
             read: text.list(
-                "SELECT c.id, c.item_id, c.item_key, c.key_hash, c.payload, c.attempts, c.lease, c.created_at, c.due_at, \
-                 (SELECT p.id || ':' || p.state || ':' || (p.holder IS NOT NULL) || ':' || p.due_at FROM {table} p \
-                 WHERE p.key_hash = c.key_hash AND p.id < c.id ORDER BY p.id DESC LIMIT 1), {now} \
-                 FROM {table} c WHERE c.id IN ({list}) ORDER BY c.id",
+                &format!(
+                    "SELECT c.id, c.item_id, c.item_key, c.key_hash, c.payload, c.attempts, c.lease, c.created_at, c.due_at, \
+                     (SELECT p.id || ':' || p.state || ':' || (p.holder IS NOT NULL) || ':' || p.due_at FROM {{table}} p \
+                     WHERE p.key_hash = c.key_hash AND p.id < c.id AND p.state <> {SKIPPED} ORDER BY p.id DESC LIMIT 1), {{now}} \
+                     FROM {{table}} c WHERE c.id IN ({{list}}) ORDER BY c.id"
+                ),
                 max,
             ),
             take: text.list(
@@ -242,7 +246,7 @@ impl Before {
             // Behind it in the line, or those who wait for it would hide it. Not for ever: an operator may change that.
             State::Pending if self.due_at > due_at => Some(self.due_at.min(now + millis(BEHIND_FAILED))),
             // Else many items of one key, at the front of the line, would hide all others until the lease ends.
-            State::InFlight if now - (self.due_at - millis(lease)) > millis(SILENT) => {
+            State::InFlight if now - (self.due_at - millis(lease)) > millis(SILENT.min(lease / 4)) => {
                 Some(now + millis(BEHIND_SILENT))
             }
             _ => None,

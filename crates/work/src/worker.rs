@@ -91,8 +91,15 @@ impl<H: Handler> Worker<H> {
 
     /// Works until told to stop, on several batches at once.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        let workers = (0..self.queue.config.workers).map(|at| self.run_one(drain.clone(), at == 0));
-        futures::future::try_join_all(workers).await.map(drop)
+        // When one cannot go on the others stop, too, but not before they have written down what they did.
+        let stop = drain.child();
+        let work = async |at: u32| {
+            let ended = self.run_one(stop.clone(), at == 0).await;
+            stop.request();
+            ended
+        };
+        let ended = futures::future::join_all((0..self.queue.config.workers).map(work)).await;
+        ended.into_iter().collect()
     }
 
     async fn run_one(&self, drain: Drain, polls: bool) -> Result<(), LoopError> {

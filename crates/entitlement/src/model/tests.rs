@@ -109,6 +109,19 @@ fn counted_and_uncounted_do_not_mix() {
     assert_eq!(end(&[(1, more(1)), (2, REVOKE), (3, GRANT)]), (State::Active, None));
 }
 
+/// However late they come, and whatever it has become since.
+#[test]
+fn what_is_older_than_the_taking_back_has_no_effect_of_either_kind() {
+    for late in [more(5), fewer(5), GRANT, REVOKE] {
+        let (entitlement, effects) = apply(&[(1, more(1)), (3, REVOKE), (4, GRANT), (2, late)]).unwrap();
+        assert_eq!((entitlement.state, entitlement.balance()), (State::Active, None), "{late:?}");
+        assert_eq!(effects[3], Effect::Superseded, "{late:?}");
+        let (entitlement, effects) = apply(&[(1, GRANT), (3, REVOKE), (4, more(7)), (2, late)]).unwrap();
+        assert_eq!((entitlement.state, entitlement.balance()), (State::Active, Some(7)), "{late:?}");
+        assert_eq!(effects[3], Effect::Superseded, "{late:?}");
+    }
+}
+
 #[test]
 fn every_applied_change_is_a_version() {
     let (entitlement, _) = apply(&[(1, GRANT), (2, GRANT), (1, REVOKE), (3, REVOKE), (3, REVOKE)]).unwrap();

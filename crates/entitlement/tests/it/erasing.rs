@@ -2,7 +2,7 @@
 
 use super::*;
 
-testkit::on_all_stores!(an_erased_user_has_nothing_and_gets_nothing);
+testkit::on_all_stores!(an_erased_user_has_nothing_and_gets_nothing, a_user_with_very_much_can_be_erased);
 
 async fn an_erased_user_has_nothing_and_gets_nothing(place: &SqlPlace) {
     let shop = Shop::open(place).await;
@@ -31,4 +31,22 @@ async fn an_erased_user_has_nothing_and_gets_nothing(place: &SqlPlace) {
         let refused = shop.entitlements.apply("shop", resource, &[change(ada, resource, at, GRANT)]).await;
         assert!(matches!(refused, Err(Error::NoAccount(_))), "{refused:?}");
     }
+}
+
+/// What is written then is more than a server takes in one message: 16 MiB, unless it is told otherwise.
+async fn a_user_with_very_much_can_be_erased(place: &SqlPlace) {
+    const MUCH: usize = 6_000;
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let long = "\u{8a9e}".repeat(240);
+    for from in (0..MUCH).step_by(100) {
+        let some: Vec<Change> =
+            (from..from + 100).map(|n| change(ada, &format!("{long}{n}"), NOW, GRANT)).collect();
+        shop.entitlements.apply("shop", &format!("{from}"), &some).await.unwrap();
+    }
+    shop.accounts.erase(ada.0, "service/test").await.unwrap();
+    let in_force = ListOptions { in_force: true, after: String::new(), limit: 1 };
+    assert!(shop.entitlements.list(ada.0, ada.1, &in_force).await.unwrap().is_empty());
+    let events = shop.events().await;
+    assert_eq!(events.iter().filter(|event| event["state"] == "REVOKED").count(), MUCH);
 }

@@ -11,7 +11,9 @@ testkit::on_all_stores!(
     an_item_waits_for_the_one_before_it,
     an_item_is_not_hidden_by_those_who_wait_for_it,
     items_behind_somebody_silent_make_way,
+    items_behind_somebody_who_takes_long_make_way,
     a_failed_item_holds_up_its_key_and_no_other,
+    an_item_that_is_skipped_lets_nobody_pass_what_is_before_it,
     the_order_of_every_key_is_kept_by_many_workers_while_things_fail,
 );
 
@@ -68,6 +70,29 @@ async fn items_behind_somebody_silent_make_way(place: &SqlPlace) {
     assert!(claim(&queue).await.is_empty());
     // Seconds later, and long before the lease ends.
     assert_eq!(texts(&claim_something(&queue).await), ["b:1"]);
+}
+
+/// The same behind somebody who is alive, says so often, and does not get done.
+async fn items_behind_somebody_who_takes_long_make_way(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), Config { batch: 1, lease: Duration::from_secs(3), ..config() });
+    push(&db, &queue, &["a:1", "a:2", "a:3", "b:1"]).await;
+    let worker = Worker::new(queue.clone(), Never, ProcessId::generate());
+    let working = tokio::spawn(async move { worker.tick().await.map(drop) });
+    testkit::eventually("it is claimed", PATIENCE, async || {
+        queue.list(Filter::Open, 10).await.unwrap().iter().any(|entry| entry.holder.is_some())
+    })
+    .await;
+    assert_eq!(texts(&claim_something(&queue).await), ["b:1"]);
+    working.abort();
+}
+
+struct Never;
+
+impl Handler for Never {
+    async fn handle(&self, _: &[Item]) -> Vec<Outcome> {
+        std::future::pending().await
+    }
 }
 
 async fn a_failed_item_holds_up_its_key_and_no_other(place: &SqlPlace) {
@@ -159,4 +184,29 @@ async fn the_order_of_every_key_is_kept_by_many_workers_while_things_fail(place:
         assert_eq!(n, expected, "key {key}: {text} was done out of turn");
         last.insert(key.to_owned(), n);
     }
+}
+
+/// Operators may skip any item, also one that waits for another.
+async fn an_item_that_is_skipped_lets_nobody_pass_what_is_before_it(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    push(&db, &queue, &["a:1", "a:2", "a:3", "b:1", "b:2", "b:3", "b:4"]).await;
+    let items = claim(&queue).await;
+    let skip = async |text: &str| {
+        let number = items.iter().find(|item| item.payload == text.as_bytes()).unwrap().number;
+        queue.skip(number).await.unwrap().unwrap();
+    };
+    let outcome = |item: &Item| match text(item).as_str() {
+        "a:1" => Outcome::Failed("it is bad".into()),
+        _ => Outcome::NotTried("not now".into()),
+    };
+    let outcomes: Vec<_> = items.iter().map(|item| (item.clone(), outcome(item))).collect();
+    queue.finish(&outcomes).await.unwrap();
+    skip("a:2").await;
+    skip("b:2").await;
+    skip("b:3").await;
+    // Of a nothing, since its first has failed. Of b the first, and with it the one behind those that are skipped.
+    assert_eq!(texts(&claim(&queue).await), ["b:1", "b:4"]);
+    skip("a:1").await;
+    assert_eq!(texts(&claim(&queue).await), ["a:3"]);
 }

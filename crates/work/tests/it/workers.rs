@@ -13,6 +13,7 @@ testkit::on_all_stores!(
     long_work_keeps_its_lease,
     a_worker_rests_while_nothing_can_be_tried,
     a_worker_outlives_a_store_that_is_away,
+    a_worker_that_cannot_go_on_lets_the_others_finish_what_they_have,
 );
 
 fn run<H: Handler>(worker: Worker<H>, drain: &Drain) -> tokio::task::JoinHandle<()> {
@@ -146,4 +147,31 @@ impl Handler for Gate {
         self.go_on.notified().await;
         vec![Outcome::Done; items.len()]
     }
+}
+
+/// Else what they have is done and not written down, and waits for the lease to end.
+async fn a_worker_that_cannot_go_on_lets_the_others_finish_what_they_have(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), Config { workers: 2, poll: Duration::from_secs(3600), ..config() });
+    let (begun, go_on) = (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
+    let gate = Gate { begun: begun.clone(), go_on: go_on.clone() };
+    let worker = Worker::new(queue.clone(), gate, ProcessId::generate());
+    let mut running = tokio::spawn(async move { worker.run(Drain::new()).await });
+    push(&db, &queue, &["a:1"]).await;
+    begun.notified().await;
+    // The other one's next claim fails.
+    rename(&db, "ALTER TABLE chores RENAME TO elsewhere").await;
+    queue.wake();
+    let ended = tokio::time::timeout(Duration::from_secs(1), &mut running).await;
+    assert!(ended.is_err(), "it left a:1 as it was");
+    rename(&db, "ALTER TABLE elsewhere RENAME TO chores").await;
+    go_on.notify_one();
+    assert!(running.await.unwrap().is_err(), "and the one that failed was not heard of");
+    done(&queue, 1).await;
+}
+
+async fn rename(db: &Db, text: &'static str) {
+    let mut tx = db.begin().await.unwrap();
+    db::on!(tx, raw => { sqlx::query(text).execute(raw).await.unwrap(); });
+    tx.commit().await.unwrap();
 }
