@@ -17,7 +17,7 @@ pub(crate) fn document() -> Value {
         let message = json!({ "$ref": format!("#/components/messages/{kind}") });
         channels.insert(kind.to_owned(), json!({ "address": kind, "messages": { kind: message } }));
         operations.insert(
-            format!("tell {kind}"),
+            format!("tell.{kind}"),
             json!({ "action": "send", "channel": { "$ref": format!("#/channels/{kind}") }, "summary": summary }),
         );
         messages.insert(kind.to_owned(), message_of(kind, summary, key, &schema));
