@@ -175,3 +175,6 @@ pub(crate) fn write(
     outbox.append(tx, &events);
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

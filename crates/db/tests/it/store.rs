@@ -1,6 +1,6 @@
 use base::Code;
 use base::error::Coded;
-use db::{Db, Dialect, Error, Raw, on};
+use db::{Db, Dialect, Error, Raw, Value, on};
 use futures::future::join_all;
 use sqlx::Executor;
 use testkit::need;
@@ -38,6 +38,71 @@ async fn what_is_committed_is_there_and_what_is_dropped_is_not() {
         assert_eq!(counted(&db).await, 0, "not visible before the commit, and reading does not wait for it");
         tx.commit().await.unwrap();
         assert_eq!(counted(&db).await, 7);
+        db.close().await;
+    }
+}
+
+/// What is written at the commit is there with the rest or not at all, as it was given, and its connection is as good as before.
+#[tokio::test]
+async fn what_is_written_at_the_commit_is_there_with_all_the_rest_or_not_at_all() {
+    const HEAD: &str = "INSERT INTO notes (id, text, bytes)";
+    let nasty = "a'); DROP TABLE notes; -- \\' \0 \u{e4}\u{1f3ae}";
+    for place in need!(Place::all().await) {
+        let mut config = place.config();
+        config.max_connections = 1;
+        let db = Db::open(&config).await.unwrap();
+        with_counter(&db).await;
+        let mut tx = db.begin().await.unwrap();
+        let table = db.dialect().pick(
+            "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT, bytes BLOB) STRICT",
+            "CREATE TABLE notes (id BIGINT PRIMARY KEY, text TEXT, bytes BLOB) DEFAULT CHARACTER SET utf8mb4",
+        );
+        on!(tx, raw => { raw.execute(table).await.unwrap(); });
+        tx.commit().await.unwrap();
+        let woken = std::sync::Arc::new(tokio::sync::Notify::new());
+        let is_woken = async || tokio::time::timeout(Duration::ZERO, woken.notified()).await.is_ok();
+        let notes = async || -> Vec<(i64, Option<String>, Option<Vec<u8>>)> {
+            let mut connection = db.connection().await.unwrap();
+            on!(connection, raw => sqlx::query_as("SELECT id, text, bytes FROM notes ORDER BY id").fetch_all(raw).await.unwrap())
+        };
+
+        let mut tx = db.begin().await.unwrap();
+        tx.insert_at_commit(HEAD, [[Value::Integer(i64::MIN), nasty.into(), Value::Bytes(&[0, 255, 39])]]);
+        tx.insert_at_commit::<3>(HEAD, []);
+        tx.insert_at_commit(
+            HEAD,
+            [[1.into(), Value::Null, Value::Null], [2.into(), "".into(), Value::Bytes(&[])]],
+        );
+        tx.wake_after_commit(&woken);
+        assert!(!is_woken().await);
+        tx.commit().await.unwrap();
+        assert!(is_woken().await);
+        let written = vec![
+            (i64::MIN, Some(nasty.to_owned()), Some(vec![0, 255, 39])),
+            (1, None, None),
+            (2, Some(String::new()), Some(Vec::new())),
+        ];
+        assert_eq!(notes().await, written);
+
+        // The second of three is refused, some of the first and a statement before them were good. Twice on one connection.
+        for _ in 0..2 {
+            let mut tx = db.begin().await.unwrap();
+            on!(tx, raw => { raw.execute("UPDATE counter SET value = 7").await.unwrap(); });
+            tx.insert_at_commit(HEAD, [[3.into(), Value::Null, Value::Null]]);
+            tx.write().await.unwrap();
+            tx.insert_at_commit(HEAD, [[4.into(), Value::Null, Value::Null]]);
+            tx.insert_at_commit(HEAD, [[1.into(), Value::Null, Value::Null]]);
+            tx.insert_at_commit(HEAD, [[5.into(), Value::Null, Value::Null]]);
+            tx.wake_after_commit(&woken);
+            let refused = tx.commit().await.unwrap_err();
+            assert!(matches!(refused, Error::Duplicate(_)), "{refused:?}");
+            assert!(!is_woken().await);
+        }
+        let mut tx = db.begin().await.unwrap();
+        tx.insert_at_commit(HEAD, [[6.into(), Value::Null, Value::Null]]);
+        tx.write().await.unwrap();
+        tx.rollback().await.unwrap();
+        assert_eq!((notes().await, counted(&db).await), (written, 0));
         db.close().await;
     }
 }

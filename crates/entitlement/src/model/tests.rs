@@ -144,6 +144,12 @@ fn a_grant_ends_when_it_says() {
         |n, at| Action::Grant { quantity: Some(n), valid_until: Some(Timestamp::from_millis(at)) };
     let (counted, _) = apply(&[(5, more_until(1, 500)), (2, more_until(1, 100))]).unwrap();
     assert_eq!((counted.quantity, counted.valid_until.map(Timestamp::as_millis)), (Some(2), Some(500)));
+    assert_eq!(counted.as_of.as_millis(), 5, "it is not as old as what came late");
+    // To take some leaves the end of the rest, to take all leaves none.
+    let (fewer, _) = apply(&[(5, more_until(2, 500)), (6, fewer(1))]).unwrap();
+    assert_eq!(fewer.valid_until.map(Timestamp::as_millis), Some(500));
+    let (revoked, _) = apply(&[(5, more_until(2, 500)), (6, REVOKE)]).unwrap();
+    assert_eq!(revoked.valid_until, None);
 }
 
 #[test]

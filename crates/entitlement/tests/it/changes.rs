@@ -5,6 +5,7 @@ use super::*;
 testkit::on_all_stores!(
     what_is_granted_is_there_with_its_history_and_its_event,
     late_changes_do_not_undo_newer_ones,
+    the_history_tells_each_change_as_it_was_and_what_it_made,
     quantities_add_up,
     a_batch_is_all_or_nothing,
     a_batch_may_change_one_thing_twice,
@@ -77,6 +78,41 @@ async fn late_changes_do_not_undo_newer_ones(place: &SqlPlace) {
     assert_eq!((history.len(), history[0].effect.as_str()), (2, "superseded"));
     apply(&shop, change(ada, "sword", NOW - 4, GRANT)).await;
     assert_eq!(shop.entitlements.get(&holding).await.unwrap().state, "ACTIVE");
+}
+
+async fn the_history_tells_each_change_as_it_was_and_what_it_made(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let until = Some(Timestamp::from_millis(NOW + 60_000));
+    let more = |n| Action::Grant { quantity: Some(n), valid_until: until };
+    let fewer = |n| Action::Revoke { quantity: Some(n) };
+    apply(&shop, change(ada, "gems", NOW - 9_000, more(100))).await;
+    apply(&shop, change(ada, "gems", NOW - 8_000, REVOKE)).await;
+    apply(&shop, change(ada, "gems", NOW - 8_500, more(7))).await;
+    apply(&shop, change(ada, "gems", NOW - 7_000, fewer(30))).await;
+    let holding = change(ada, "gems", NOW, REVOKE).holding;
+    let history = shop.entitlements.history(&holding, i64::MAX, 10).await.unwrap();
+    let told = history.iter().rev().map(|entry| {
+        assert_eq!(
+            (entry.recorded_at.as_str(), entry.state == "ACTIVE"),
+            ("2026-03-01T12:00:00.000Z", entry.entry == 1)
+        );
+        assert_eq!(entry.event_id.is_some(), entry.effect == "applied");
+        let times = (entry.occurred_at[17..].to_owned(), entry.valid_until.is_some());
+        (entry.entry, entry.version, entry.effect.as_str(), entry.change_quantity, entry.quantity, times)
+    });
+    let at = |second: &str, until| (format!("{second}Z"), until);
+    assert_eq!(
+        told.collect::<Vec<_>>(),
+        [
+            (1, 1, "applied", Some(100), Some(100), at("51.000", true)),
+            (2, 2, "applied", None, Some(0), at("52.000", false)),
+            (3, 2, "superseded", Some(7), Some(0), at("51.500", true)),
+            (4, 3, "applied", Some(30), Some(0), at("53.000", false)),
+        ]
+    );
+    let page = shop.entitlements.history(&holding, 3, 1).await.unwrap();
+    assert_eq!(page.iter().map(|entry| entry.entry).collect::<Vec<_>>(), [2]);
 }
 
 async fn quantities_add_up(place: &SqlPlace) {

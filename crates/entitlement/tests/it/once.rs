@@ -59,6 +59,14 @@ async fn a_key_is_for_one_request(place: &SqlPlace) {
         change(ada, "sword", NOW, REVOKE),
         Change { reference: Some("x".to_owned()), ..same.clone() },
         change(ada, "sword", NOW, Action::Grant { quantity: Some(1), valid_until: None }),
+        change(
+            ada,
+            "sword",
+            NOW,
+            Action::Grant { quantity: None, valid_until: Some(Timestamp::from_millis(NOW + 1)) },
+        ),
+        change((UserId::generate(), ada.1), "sword", NOW, GRANT),
+        change((ada.0, AccountId::generate()), "sword", NOW, GRANT),
     ];
     for other in others {
         let refused = shop.entitlements.apply("shop", "order-7", &[other]).await.unwrap_err();
@@ -78,7 +86,12 @@ async fn a_key_is_the_callers_own(place: &SqlPlace) {
     let ada = shop.customer("ada").await;
     shop.entitlements.apply("shop", "1", &[change(ada, "sword", NOW - 1, GRANT)]).await.unwrap();
     shop.entitlements.apply("drops", "1", &[change(ada, "sword", NOW, REVOKE)]).await.unwrap();
-    assert_eq!(shop.versions().await, [1, 2]);
+    // Also where the one ends like the other begins.
+    for (caller, key) in [("shop1", "2"), ("shop", "12")] {
+        let more = Action::Grant { quantity: Some(1), valid_until: None };
+        shop.entitlements.apply(caller, key, &[change(ada, "gems", NOW, more)]).await.unwrap();
+    }
+    assert_eq!(shop.versions().await, [1, 2, 1, 2]);
 }
 
 async fn a_hundred_different_requests_at_once_under_one_key_leave_one(place: &SqlPlace) {

@@ -9,8 +9,13 @@ testkit::on_all_stores!(
     only_what_was_finished_long_ago_is_removed,
     items_can_be_found_and_decided_on,
     a_decision_takes_an_item_from_its_holder,
+    a_decision_on_one_item_leaves_the_waits_and_leases_of_others,
+    it_is_told_who_has_an_item_and_since_when_it_is_what_it_is,
+    what_is_kept_is_kept_from_when_it_was_done,
     what_was_done_can_be_done_again,
     doing_again_ends_while_workers_keep_up,
+    what_is_to_be_done_again_begins_anew,
+    what_waits_for_an_operator_is_listed_in_the_order_of_waiting,
 );
 
 async fn only_what_was_finished_long_ago_is_removed(place: &SqlPlace) {
@@ -87,6 +92,86 @@ async fn a_decision_takes_an_item_from_its_holder(place: &SqlPlace) {
     assert_eq!(claim(&queue).await[0].attempts, 1);
 }
 
+async fn a_decision_on_one_item_leaves_the_waits_and_leases_of_others(place: &SqlPlace) {
+    let db = open(place).await;
+    let retry = Backoff::new(Duration::from_secs(60), Duration::from_secs(60));
+    let queue = queue_on(db.clone(), Config { retry, ..config() });
+    push(&db, &queue, &["a:1", "a:2", "b:1", "b:2", "b:3"]).await;
+    let items = claim(&queue).await;
+    // Whoever has the next one still has it.
+    queue.skip(items[0].number).await.unwrap().unwrap();
+    assert!(claim(&queue).await.is_empty());
+    assert_eq!(queue.renew(&items[..2]).await.unwrap().0, 1);
+    // The one before it still waits for its next attempt, and the one behind it for that.
+    queue.finish(&all(&items[2..3], &Outcome::Again("bad luck".into()))).await.unwrap();
+    queue.finish(&all(&items[3..], &Outcome::NotTried("not now".into()))).await.unwrap();
+    queue.skip(items[3].number).await.unwrap().unwrap();
+    while queue.claim(ProcessId::generate()).await.unwrap().behind > 0 {}
+    let (first, last) =
+        (queue.find(items[2].id).await.unwrap().unwrap(), queue.find(items[4].id).await.unwrap().unwrap());
+    let soon = db.now().await.unwrap().after(Duration::from_secs(10));
+    assert!(first.due > soon && last.due > soon, "{first:?} {last:?}");
+    assert_eq!((first.attempts, last.attempts), (1, 0));
+}
+
+async fn it_is_told_who_has_an_item_and_since_when_it_is_what_it_is(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    let outcomes = [
+        (Outcome::Done, State::Done),
+        (Outcome::Again("x".into()), State::Pending),
+        (Outcome::NotTried("x".into()), State::Pending),
+        (Outcome::Failed("x".into()), State::Failed),
+    ];
+    for (outcome, state) in outcomes {
+        push(&db, &queue, &[&format!("{outcome:?}:1")]).await;
+        let holder = ProcessId::generate();
+        let items = queue.claim(holder).await.unwrap().items;
+        let claimed = queue.find(items[0].id).await.unwrap().unwrap();
+        assert_eq!((claimed.state, claimed.holder), (State::InFlight, Some(*holder.as_uuid())));
+        // The lease ends in a minute.
+        assert!(claimed.due > db.now().await.unwrap().after(Duration::from_secs(30)), "{claimed:?}");
+        queue.finish(&all(&items, &outcome)).await.unwrap();
+        let ended = queue.find(items[0].id).await.unwrap().unwrap();
+        assert_eq!((ended.state, ended.holder), (state, None), "{outcome:?}");
+        let now = db.now().await.unwrap();
+        assert!(ended.due < now.after(Duration::from_secs(10)), "{outcome:?}: {ended:?}");
+        if state == State::Pending {
+            queue.skip(ended.number).await.unwrap().unwrap();
+        }
+    }
+    // Skipped while somebody has it.
+    push(&db, &queue, &["s:1"]).await;
+    let items = claim(&queue).await;
+    queue.skip(items[0].number).await.unwrap().unwrap();
+    assert_eq!(queue.find(items[0].id).await.unwrap().unwrap().holder, None);
+
+    // Given up since nobody said what came of it.
+    let hasty = queue_on(db.clone(), Config { lease: Duration::from_millis(1), max_attempts: 1, ..config() });
+    push(&db, &queue, &["g:1"]).await;
+    let items = claim(&hasty).await;
+    testkit::eventually("the lease has ended", PATIENCE, async || hasty.has_due().await.unwrap()).await;
+    // The store's clock counts in milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let since = db.now().await.unwrap();
+    assert!(claim(&hasty).await.is_empty());
+    let ended = hasty.find(items[0].id).await.unwrap().unwrap();
+    assert_eq!((ended.state, ended.holder), (State::Failed, None));
+    assert!(ended.due >= since, "{ended:?}");
+}
+
+async fn what_is_kept_is_kept_from_when_it_was_done(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    push(&db, &queue, &["a:1"]).await;
+    let mut tx = db.begin().await.unwrap();
+    db::on!(tx, raw => { sqlx::query("UPDATE chores SET created_at = 0").execute(raw).await.unwrap(); });
+    tx.commit().await.unwrap();
+    let items = claim(&queue).await;
+    queue.finish(&all(&items, &Outcome::Done)).await.unwrap();
+    assert_eq!(Keeper::new(queue).remove_old().await.unwrap(), 0);
+}
+
 async fn what_was_done_can_be_done_again(place: &SqlPlace) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), config());
@@ -133,4 +218,46 @@ async fn doing_again_ends_while_workers_keep_up(place: &SqlPlace) {
     testkit::eventually("everything is done again", PATIENCE, async || recorder.done().len() == 2_400).await;
     drain.request();
     running.await.unwrap();
+}
+
+async fn what_is_to_be_done_again_begins_anew(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), Config { max_attempts: 1, ..config() });
+    push(&db, &queue, &["a:1"]).await;
+    let items = claim(&queue).await;
+    queue.finish(&all(&items, &Outcome::Done)).await.unwrap();
+    // The store's clock counts in milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(queue.again_since(Timestamp::from_millis(0)).await.unwrap(), 1);
+    // Whoever had it is told that it is not theirs any more.
+    assert_eq!(queue.finish(&all(&items, &Outcome::Failed("x".into()))).await.unwrap().stale, 1);
+    let entry = queue.find(items[0].id).await.unwrap().unwrap();
+    assert_eq!((entry.state, entry.attempts, entry.due), (State::Pending, 0, entry.created));
+    assert_eq!(claim(&queue).await[0].attempts, 1);
+}
+
+async fn what_waits_for_an_operator_is_listed_in_the_order_of_waiting(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    push(&db, &queue, &["a:1", "b:1", "b:2", "b:3", "c:1"]).await;
+    let items = claim(&queue).await;
+    let now_not = Outcome::NotTried("not now".into());
+    queue.finish(&all(&items[2..4], &now_not)).await.unwrap();
+    for at in [4, 1, 0] {
+        queue.finish(&all(&items[at..=at], &Outcome::Failed("x".into()))).await.unwrap();
+        // The store's clock counts in milliseconds.
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    queue.skip(items[2].number).await.unwrap().unwrap();
+    let blocked = queue.blocked_keys(2).await.unwrap();
+    let blocked: Vec<(&str, u64)> = blocked.iter().map(|key| (key.key.as_str(), key.waiting)).collect();
+    assert_eq!(blocked, [("c", 0), ("b", 1)]);
+    let keys = async |filter, limit| {
+        let entries = queue.list(filter, limit).await.unwrap();
+        entries.iter().map(|entry| String::from_utf8(entry.payload.clone()).unwrap()).collect::<Vec<_>>()
+    };
+    assert_eq!(keys(Filter::Failed, 2).await, ["c:1", "b:1"]);
+    assert_eq!(keys(Filter::Skipped, 10).await, ["b:2"]);
+    assert_eq!(keys(Filter::Open, 10).await, ["b:3"]);
+    assert_eq!(keys(Filter::All, 2).await, ["c:1", "b:3"]);
 }

@@ -13,6 +13,7 @@ testkit::on_all_stores!(
     items_behind_somebody_silent_make_way,
     items_behind_somebody_who_takes_long_make_way,
     a_failed_item_holds_up_its_key_and_no_other,
+    what_a_worker_left_behind_one_that_is_given_up_waits_like_any_other,
     an_item_that_is_skipped_lets_nobody_pass_what_is_before_it,
     the_order_of_every_key_is_kept_by_many_workers_while_things_fail,
 );
@@ -184,6 +185,29 @@ async fn the_order_of_every_key_is_kept_by_many_workers_while_things_fail(place:
         assert_eq!(n, expected, "key {key}: {text} was done out of turn");
         last.insert(key.to_owned(), n);
     }
+}
+
+/// A worker died with both of them, and the first has used up its attempts.
+async fn what_a_worker_left_behind_one_that_is_given_up_waits_like_any_other(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    let hasty =
+        queue_on(db.clone(), Config { lease: Duration::from_millis(100), max_attempts: 1, ..config() });
+    push(&db, &queue, &["a:1", "a:2"]).await;
+    let items = claim(&hasty).await;
+    assert_eq!(texts(&items), ["a:1", "a:2"]);
+    let second = testkit::eventually("the second waits for an operator, too", PATIENCE, async || {
+        assert!(claim(&hasty).await.is_empty());
+        let second = queue.find(items[1].id).await.unwrap().unwrap();
+        let (soon, late) = (Duration::from_secs(30), Duration::from_secs(90));
+        let now = db.now().await.unwrap();
+        let waits = second.due > now.after(soon) && second.due < now.after(late);
+        if waits { Ok(second) } else { Err(format!("{second:?}")) }
+    })
+    .await;
+    assert_eq!((second.state, second.holder), (work::State::Pending, None));
+    queue.skip(items[0].number).await.unwrap().unwrap();
+    assert_eq!(texts(&claim(&queue).await), ["a:2"]);
 }
 
 /// Operators may skip any item, also one that waits for another.
