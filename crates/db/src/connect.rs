@@ -128,7 +128,10 @@ impl Db {
             }
             Pools::MySql(pool) => {
                 let (mut connection, number) = Pooled::begin_numbered(pool, self.limit).await?;
+                // A wait that is given up is killed with its session, maybe later: nobody else is to have that one.
+                connection.set_in_doubt(true);
                 locks.lock_in_session(&mut connection, number, targets).await?;
+                connection.set_in_doubt(false);
                 Ok(Tx::new(Either::MySql(connection)))
             }
         }

@@ -71,6 +71,11 @@ impl<D: Told> Pooled<D> {
         Ok(this)
     }
 
+    /// Says whether the open transaction can be given up only with its connection.
+    pub(crate) fn set_in_doubt(&mut self, is_in_doubt: bool) {
+        self.state = if is_in_doubt { State::InDoubt } else { State::Open };
+    }
+
     /// Tells the server something in the middle of the transaction.
     pub(crate) async fn write(&mut self, text: SqlStr) -> Result<(), Error> {
         bounded(self.limit, D::tell(self, text)).await

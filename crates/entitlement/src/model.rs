@@ -49,6 +49,8 @@ pub struct Entitlement {
     pub as_of: Timestamp,
     /// The own time of the newest change that took all of it back.
     pub revoked_as_of: Option<Timestamp>,
+    /// The own time of the newest grant since then, which says when it ends.
+    pub granted_as_of: Option<Timestamp>,
     /// How many entries its history has.
     pub entries: i64,
 }
@@ -163,14 +165,13 @@ impl Change {
         }
         let next = match self.action {
             Action::Grant { quantity: Some(more), valid_until } if !is_revoked_since => {
-                let valid_until = if is_newest { valid_until } else { before.valid_until };
-                self.counted(before, counted.unwrap_or_default() + more, valid_until)
+                self.counted(&self.granted(before, valid_until), counted.unwrap_or_default() + more)
             }
             Action::Revoke { quantity: Some(fewer) } if !is_revoked_since => {
-                self.counted(before, counted.unwrap_or_default() - fewer, before.valid_until)
+                self.counted(before, counted.unwrap_or_default() - fewer)
             }
             Action::Grant { quantity: None, valid_until } if is_newest => {
-                Entitlement { state: State::Active, quantity: None, valid_until, ..before.clone() }
+                Entitlement { state: State::Active, quantity: None, ..self.granted(before, valid_until) }
             }
             Action::Revoke { quantity: None }
                 if is_newest || (self.occurred_at == before.as_of && !is_revoked_since) =>
@@ -180,6 +181,7 @@ impl Change {
                     quantity: counted.map(|_| 0),
                     valid_until: None,
                     revoked_as_of: Some(self.occurred_at),
+                    granted_as_of: None,
                     ..before.clone()
                 }
             }
@@ -190,18 +192,42 @@ impl Change {
     }
 
     fn first(&self) -> Entitlement {
-        let (state, quantity, valid_until, revoked_as_of) = match self.action {
-            Action::Grant { quantity, valid_until } => (State::Active, quantity, valid_until, None),
-            Action::Revoke { quantity: Some(fewer) } => (State::Revoked, Some(-fewer), None, None),
-            Action::Revoke { quantity: None } => (State::Revoked, None, None, Some(self.occurred_at)),
+        let at = Some(self.occurred_at);
+        let nothing = Entitlement {
+            state: State::Revoked,
+            version: 1,
+            quantity: None,
+            valid_until: None,
+            as_of: self.occurred_at,
+            revoked_as_of: None,
+            granted_as_of: None,
+            entries: 1,
         };
-        let as_of = self.occurred_at;
-        Entitlement { state, version: 1, quantity, valid_until, as_of, revoked_as_of, entries: 1 }
+        match self.action {
+            Action::Grant { quantity, valid_until } => {
+                Entitlement { state: State::Active, quantity, valid_until, granted_as_of: at, ..nothing }
+            }
+            Action::Revoke { quantity: Some(fewer) } => Entitlement { quantity: Some(-fewer), ..nothing },
+            Action::Revoke { quantity: None } => Entitlement { revoked_as_of: at, ..nothing },
+        }
     }
 
-    fn counted(&self, before: &Entitlement, quantity: i64, valid_until: Option<Timestamp>) -> Entitlement {
+    /// With the end that the newest grant says; of two at the same time, the later end.
+    fn granted(&self, before: &Entitlement, valid_until: Option<Timestamp>) -> Entitlement {
+        let valid_until = match before.granted_as_of {
+            Some(granted) if granted > self.occurred_at => before.valid_until,
+            Some(granted) if granted == self.occurred_at => {
+                before.valid_until.zip(valid_until).map(|(one, other)| one.max(other))
+            }
+            _ => valid_until,
+        };
+        let granted_as_of = before.granted_as_of.max(Some(self.occurred_at));
+        Entitlement { valid_until, granted_as_of, ..before.clone() }
+    }
+
+    fn counted(&self, before: &Entitlement, quantity: i64) -> Entitlement {
         let state = if quantity > 0 { State::Active } else { State::Revoked };
-        Entitlement { state, quantity: Some(quantity), valid_until, ..before.clone() }
+        Entitlement { state, quantity: Some(quantity), ..before.clone() }
     }
 
     /// Counted or not is settled by the first grant, until all of it is taken back.

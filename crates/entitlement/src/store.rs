@@ -9,25 +9,25 @@ use sqlx::AssertSqlSafe;
 
 use crate::model::{Action, Change, Effect, Entitlement, Holding, State};
 
-const GET: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries \
+const GET: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND account_id = ? AND resource = ?";
 const SAVE: &str = "REPLACE INTO entitlements \
-    (user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries)";
+    (user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries)";
 const ADD_HISTORY: &str = "INSERT INTO entitlement_history (user_id, account_id, resource, entry, action, effect, change_quantity, \
     change_valid_until, occurred_at, recorded_at, caller, reference, version, state, quantity, event_id)";
-const LIST: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries \
+const LIST: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND account_id = ? AND resource > ? ORDER BY resource LIMIT ?";
 /// Those in force only, at a time.
-const LIST_IN_FORCE: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries \
+const LIST_IN_FORCE: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND account_id = ? AND resource > ? AND state = 0 \
     AND (valid_until IS NULL OR valid_until > ?) ORDER BY resource LIMIT ?";
-const ACTIVE_OF_USER: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries \
+const ACTIVE_OF_USER: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND state = 0";
 const HISTORY: &str = "SELECT entry, action, effect, change_quantity, change_valid_until, occurred_at, recorded_at, caller, reference, \
     version, state, quantity, event_id FROM entitlement_history \
     WHERE user_id = ? AND account_id = ? AND resource = ? AND entry < ? ORDER BY entry DESC LIMIT ?";
 
-type Row = (Vec<u8>, Vec<u8>, String, i32, i64, Option<i64>, Option<i64>, i64, Option<i64>, i64);
+type Row = (Vec<u8>, Vec<u8>, String, i32, i64, Option<i64>, Option<i64>, i64, Option<i64>, Option<i64>, i64);
 
 type HistoryRow = (
     i64,
@@ -91,6 +91,7 @@ type KnownRow = (
     Option<i64>,
     Option<i64>,
     Option<i64>,
+    Option<i64>,
 );
 
 /// Reads all that has to be known, in one question. The caller has locked the holdings.
@@ -98,7 +99,7 @@ pub(crate) async fn know(
     tx: &mut Tx,
     questions: &[(Option<&IdempotencyKey>, &Holding)],
 ) -> Result<Vec<KnownHolding>, Error> {
-    const ENTITLEMENT: &str = "e.state, e.version, e.quantity, e.valid_until, e.as_of, e.revoked_as_of, e.entries \
+    const ENTITLEMENT: &str = "e.state, e.version, e.quantity, e.valid_until, e.as_of, e.revoked_as_of, e.granted_as_of, e.entries \
         FROM (SELECT 1 AS one) AS always LEFT JOIN entitlements e ON e.user_id = ? AND e.account_id = ? AND e.resource = ?";
     const NO_KEY: [u8; 32] = [0; 32];
     // Filled up to a power of two with the last, so that there are few texts and each is prepared once.
@@ -117,8 +118,19 @@ pub(crate) async fn know(
         query.fetch_all(connection).await?
     });
     let known = |((key, _), row): (&(Option<&IdempotencyKey>, &Holding), KnownRow)| {
-        let (fingerprint, answer, owns, state, version, quantity, valid_until, as_of, revoked_as_of, entries) =
-            row;
+        let (
+            fingerprint,
+            answer,
+            owns,
+            state,
+            version,
+            quantity,
+            valid_until,
+            as_of,
+            revoked_as_of,
+            granted_as_of,
+            entries,
+        ) = row;
         let entitlement = state.map(|state| Entitlement {
             state: state_of(state),
             version: version.unwrap_or_default(),
@@ -126,6 +138,7 @@ pub(crate) async fn know(
             valid_until: valid_until.map(Timestamp::from_millis),
             as_of: Timestamp::from_millis(as_of.unwrap_or_default()),
             revoked_as_of: revoked_as_of.map(Timestamp::from_millis),
+            granted_as_of: granted_as_of.map(Timestamp::from_millis),
             entries: entries.unwrap_or_default(),
         });
         let earlier = key.map_or(Earlier::Nothing, |key| key.judge(fingerprint.as_deref(), answer));
@@ -147,6 +160,7 @@ pub(crate) fn save<'a>(tx: &mut Tx, rows: impl IntoIterator<Item = (&'a Holding,
             entitlement.valid_until.into(),
             entitlement.as_of.into(),
             entitlement.revoked_as_of.into(),
+            entitlement.granted_as_of.into(),
             entitlement.entries.into(),
         ]
     };
@@ -247,7 +261,19 @@ pub(crate) async fn history(
 }
 
 fn read(row: Row) -> (Holding, Entitlement) {
-    let (user, account, resource, state, version, quantity, valid_until, as_of, revoked_as_of, entries) = row;
+    let (
+        user,
+        account,
+        resource,
+        state,
+        version,
+        quantity,
+        valid_until,
+        as_of,
+        revoked_as_of,
+        granted_as_of,
+        entries,
+    ) = row;
     let holding = Holding {
         user: UserId::from_uuid(uuid(&user)),
         account: AccountId::from_uuid(uuid(&account)),
@@ -260,6 +286,7 @@ fn read(row: Row) -> (Holding, Entitlement) {
         valid_until: valid_until.map(Timestamp::from_millis),
         as_of: Timestamp::from_millis(as_of),
         revoked_as_of: revoked_as_of.map(Timestamp::from_millis),
+        granted_as_of: granted_as_of.map(Timestamp::from_millis),
         entries,
     };
     (holding, entitlement)

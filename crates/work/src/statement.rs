@@ -26,7 +26,7 @@ impl ListStatement {
     pub(crate) fn of(&self, length: usize) -> (AssertSqlSafe<Arc<str>>, usize) {
         let padded = length.max(1).next_power_of_two();
         let at = (padded.trailing_zeros() as usize).min(self.texts.len() - 1);
-        (AssertSqlSafe(self.texts[at].clone()), (1 << at) - length)
+        (AssertSqlSafe(self.texts[at].clone()), (1_usize << at).saturating_sub(length))
     }
 }
 

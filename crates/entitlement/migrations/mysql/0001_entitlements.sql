@@ -8,6 +8,7 @@ CREATE TABLE entitlements (
     valid_until BIGINT NULL,
     as_of BIGINT NOT NULL,
     revoked_as_of BIGINT NULL,
+    granted_as_of BIGINT NULL,
     entries BIGINT NOT NULL,
     PRIMARY KEY (user_id, account_id, resource)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin

@@ -8,6 +8,7 @@ CREATE TABLE entitlements (
     valid_until INTEGER NULL,
     as_of INTEGER NOT NULL,
     revoked_as_of INTEGER NULL,
+    granted_as_of INTEGER NULL,
     entries INTEGER NOT NULL,
     PRIMARY KEY (user_id, account_id, resource)
 ) STRICT, WITHOUT ROWID

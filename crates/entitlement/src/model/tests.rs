@@ -153,6 +153,20 @@ fn a_grant_ends_when_it_says() {
 }
 
 #[test]
+fn the_end_is_that_of_the_newest_grant_in_whatever_order_they_come() {
+    let until = |n, at| Action::Grant { quantity: Some(n), valid_until: Some(Timestamp::from_millis(at)) };
+    for order in orders(&[(1, until(5, 300)), (2, until(5, 200)), (2, until(5, 150)), (3, fewer(2))]) {
+        let (entitlement, _) = apply(&order).unwrap();
+        assert_eq!(entitlement.valid_until, Some(Timestamp::from_millis(200)), "{order:?}");
+    }
+    for order in orders(&[(1, until(5, 300)), (2, more(5)), (3, fewer(2))]) {
+        assert_eq!(apply(&order).unwrap().0.valid_until, None, "{order:?}");
+    }
+    let (again, _) = apply(&[(1, until(5, 300)), (2, REVOKE), (3, until(1, 100))]).unwrap();
+    assert_eq!(again.valid_until, Some(Timestamp::from_millis(100)));
+}
+
+#[test]
 fn what_cannot_be_meant_is_refused() {
     let now = Timestamp::from_millis(1_000_000);
     let field = |change: &Change| match change.check(now) {

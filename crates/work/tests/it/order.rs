@@ -38,6 +38,7 @@ async fn an_item_waits_for_the_one_before_it(place: &SqlPlace) {
     // a:2 is due, but not its turn. It stays where it is, for whoever has a:1 to go on with.
     let second = queue.claim(ProcessId::generate()).await.unwrap();
     assert_eq!((second.items.len(), second.behind), (0, 1));
+    assert!(second.more, "b:1 is hidden behind it");
     queue.finish(&all(&first, &Outcome::Done)).await.unwrap();
     assert_eq!(texts(&claim(&queue).await), ["a:2"]);
     assert_eq!(texts(&claim(&queue).await), ["b:1"]);
