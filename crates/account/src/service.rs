@@ -203,7 +203,7 @@ impl Accounts {
 
     /// The same as [`owns`](Self::owns), as a column for a `SELECT` that reads other things on the same way. It takes the id of the
     /// user and that of the account.
-    pub const OWNS: &str = "EXISTS (SELECT 1 FROM accounts WHERE user_id = ? AND account_id = ?)";
+    pub const OWNS: &str = store::HAS_ACCOUNT;
 
     /// Does something with the store, and gives up when it takes too long.
     pub(crate) async fn bounded<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {

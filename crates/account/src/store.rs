@@ -181,22 +181,23 @@ pub(crate) async fn account_of_name(
     row.map(account_of).transpose()
 }
 
-/// Whether the account is the user's. Those of an erased user are gone.
+/// Whether the account (the second) is the user's (the first). Those of an erased user are gone.
+pub(crate) const HAS_ACCOUNT: &str = "EXISTS (SELECT 1 FROM accounts WHERE user_id = ? AND account_id = ?)";
+
 pub(crate) async fn has_account(
     from: &mut impl Ask,
     user: UserId,
     account: AccountId,
 ) -> Result<bool, Error> {
-    const READ: &str = "SELECT 1 FROM accounts WHERE user_id = ? AND account_id = ?";
-    let found = on!(from, raw => {
-        sqlx::query(READ)
+    let text = format!("SELECT {HAS_ACCOUNT}");
+    let found: i64 = on!(from, raw => {
+        sqlx::query_scalar(AssertSqlSafe(text))
             .bind(key(user.as_uuid()))
             .bind(key(account.as_uuid()))
-            .fetch_optional(raw)
+            .fetch_one(raw)
             .await?
-            .is_some()
     });
-    Ok(found)
+    Ok(found != 0)
 }
 
 /// Removes everything personal. The row stays as a tombstone.

@@ -131,15 +131,11 @@ pub(crate) async fn know(
             granted_as_of,
             entries,
         ) = row;
-        let entitlement = state.map(|state| Entitlement {
-            state: state_of(state),
-            version: version.unwrap_or_default(),
-            quantity,
-            valid_until: valid_until.map(Timestamp::from_millis),
-            as_of: Timestamp::from_millis(as_of.unwrap_or_default()),
-            revoked_as_of: revoked_as_of.map(Timestamp::from_millis),
-            granted_as_of: granted_as_of.map(Timestamp::from_millis),
-            entries: entries.unwrap_or_default(),
+        // Where there is one, there are all of these.
+        let columns = state.zip(version).zip(as_of.zip(entries));
+        let entitlement = columns.map(|((state, version), (as_of, entries))| {
+            let times = (valid_until, as_of, revoked_as_of, granted_as_of);
+            entitlement(state, version, quantity, times, entries)
         });
         let earlier = key.map_or(Earlier::Nothing, |key| key.judge(fingerprint.as_deref(), answer));
         KnownHolding { earlier, has_account: owns != 0, entitlement }
@@ -279,7 +275,16 @@ fn read(row: Row) -> (Holding, Entitlement) {
         account: AccountId::from_uuid(uuid(&account)),
         resource,
     };
-    let entitlement = Entitlement {
+    let times = (valid_until, as_of, revoked_as_of, granted_as_of);
+    (holding, entitlement(state, version, quantity, times, entries))
+}
+
+/// When it ends, of when it is, when all of it was revoked, and when it was granted since.
+type Times = (Option<i64>, i64, Option<i64>, Option<i64>);
+
+fn entitlement(state: i32, version: i64, quantity: Option<i64>, times: Times, entries: i64) -> Entitlement {
+    let (valid_until, as_of, revoked_as_of, granted_as_of) = times;
+    Entitlement {
         state: state_of(state),
         version,
         quantity,
@@ -288,8 +293,7 @@ fn read(row: Row) -> (Holding, Entitlement) {
         revoked_as_of: revoked_as_of.map(Timestamp::from_millis),
         granted_as_of: granted_as_of.map(Timestamp::from_millis),
         entries,
-    };
-    (holding, entitlement)
+    }
 }
 
 fn read_entry(row: HistoryRow) -> Entry {
