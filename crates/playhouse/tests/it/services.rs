@@ -298,3 +298,30 @@ async fn every_event_is_as_the_document_says() {
         ]
     );
 }
+
+/// The trace of the request that caused an event goes with it, also through a transaction that requests share.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_belongs_to_the_trace_of_its_request() {
+    const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
+    let folder = Folder::fresh().unwrap();
+    // Nobody has to be there for a trace to be kept.
+    let program = shop::embedded(&folder).env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", "http://127.0.0.1:9");
+    let running = program.start().unwrap();
+    let at = addresses(&running).await;
+    let shop = Shop::at(&at["internal"]);
+    let ada = shop.customer("ada").await;
+    let granted = reqwest::Client::new()
+        .post(shop.url("/entitlements/grant"))
+        .bearer_auth(TOKEN)
+        .header("idempotency-key", "order-1")
+        .header("traceparent", format!("00-{TRACE}-b7ad6b7169203331-01"))
+        .json(&shop::purchase(&ada, "gems"))
+        .send()
+        .await
+        .unwrap();
+    let granted: Value = granted.json().await.unwrap();
+    let (_, shown) =
+        get(format!("http://{}/outbox/{}", at["admin"], granted["event_id"].as_str().unwrap())).await;
+    let traceparent = shown["event"]["traceparent"].as_str().unwrap();
+    assert_eq!(traceparent.split('-').nth(1), Some(TRACE), "{shown}");
+}
