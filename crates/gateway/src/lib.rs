@@ -1,0 +1,1 @@
+//! The one door for game clients and web pages.

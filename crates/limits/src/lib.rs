@@ -1,0 +1,1 @@
+//! Rate limits, in process or shared through Redis.

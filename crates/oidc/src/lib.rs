@@ -1,0 +1,1 @@
+//! Who somebody is, by the word of an OpenID Connect issuer.
