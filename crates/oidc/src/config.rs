@@ -1,0 +1,295 @@
+//! Settings of the issuer.
+
+use std::time::Duration;
+
+use ::config::{Choice, Reader, Rejected, Secret, Section, Setting, Value};
+use url::{Host, Url};
+
+/// Settings of the issuer.
+#[derive(Clone, Debug)]
+pub struct Config {
+    pub issuer: IssuerUrl,
+    /// As whom the issuer knows us.
+    pub client_id: String,
+    /// With it we are a confidential client, without it a public one.
+    pub client_secret: Option<Secret>,
+    /// What is asked for at sign-in.
+    pub scopes: Vec<String>,
+    /// What access tokens may be for. One of them has to be in `aud`.
+    pub audiences: Vec<String>,
+    /// With what tokens may be signed.
+    pub algorithms: Vec<Algorithm>,
+    /// How far the clocks may be apart.
+    pub clock_skew: Duration,
+    /// How long one request to the issuer may take.
+    pub timeout: Duration,
+    /// How often keys are asked for at most because of a token.
+    pub keys_cooldown: Duration,
+    /// After what time keys are asked for anew.
+    pub keys_max_age: Duration,
+    /// Where roles are: the name of a claim, or a path through claims with dots in between.
+    pub roles_claim: String,
+    /// The role of operators.
+    pub operator_role: String,
+    /// The role of services.
+    pub service_role: String,
+    /// What the roles begin with that give a service its rights.
+    pub right_prefix: String,
+    /// Where the name to be shown is. Without it `preferred_username` is taken.
+    pub name_claim: String,
+}
+
+impl Section for Config {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        const SECOND: Duration = Duration::from_secs(1);
+        const HOUR: Duration = Duration::from_secs(3600);
+        let config = Self {
+            issuer: reader.get("issuer"),
+            client_id: reader.get("client_id"),
+            client_secret: reader.optional("client_secret"),
+            scopes: reader.get("scopes"),
+            audiences: reader.get("audiences"),
+            algorithms: reader.get("algorithms"),
+            clock_skew: reader.get_within("clock_skew", Duration::ZERO..=300 * SECOND),
+            timeout: reader.get_within("timeout", SECOND / 10..=60 * SECOND),
+            keys_cooldown: reader.get_within("keys_cooldown", SECOND..=HOUR),
+            keys_max_age: reader.get_within("keys_max_age", 10 * SECOND..=24 * HOUR),
+            roles_claim: reader.get("roles_claim"),
+            operator_role: reader.get("operator_role"),
+            service_role: reader.get("service_role"),
+            right_prefix: reader.get("right_prefix"),
+            name_claim: reader.get("name_claim"),
+        };
+        config.check(reader);
+        config
+    }
+}
+
+impl Config {
+    fn check(&self, reader: &mut Reader<'_>) {
+        for (name, value) in [
+            ("client_id", &self.client_id),
+            ("roles_claim", &self.roles_claim),
+            ("operator_role", &self.operator_role),
+            ("service_role", &self.service_role),
+            ("right_prefix", &self.right_prefix),
+            ("name_claim", &self.name_claim),
+        ] {
+            reader.check(&[name], !value.is_empty(), || "must not be empty".to_owned());
+        }
+        reader.check(&["scopes"], self.scopes.iter().any(|scope| scope == "openid"), || {
+            "must have \"openid\": without it there is no ID token".to_owned()
+        });
+        let is_scope = |scope: &String| !scope.is_empty() && scope.bytes().all(|c| c.is_ascii_graphic());
+        reader.check(&["scopes"], self.scopes.iter().all(is_scope), || {
+            "a scope is a word without spaces".to_owned()
+        });
+        let has_audience = !self.audiences.is_empty() && !self.audiences.iter().any(String::is_empty);
+        reader.check(&["audiences"], has_audience, || {
+            "must name at least one audience, and no empty one".to_owned()
+        });
+        reader.check(&["algorithms"], !self.algorithms.is_empty(), || {
+            "must name at least one algorithm".to_owned()
+        });
+        reader.check(&["operator_role", "service_role"], self.operator_role != self.service_role, || {
+            "operators and services must have different roles".to_owned()
+        });
+        reader.check(&["keys_cooldown", "keys_max_age"], self.keys_cooldown <= self.keys_max_age, || {
+            "keys_cooldown must be at most keys_max_age".to_owned()
+        });
+    }
+}
+
+/// Which issuer: our own for development, or somebody else's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IssuerUrl {
+    Builtin,
+    Url(Url),
+}
+
+impl IssuerUrl {
+    pub const fn is_builtin(&self) -> bool {
+        matches!(self, Self::Builtin)
+    }
+}
+
+impl Setting for IssuerUrl {
+    fn expected() -> String {
+        "\"builtin:\" (for development) or \"https://HOST/PATH\"".to_owned()
+    }
+
+    fn parse(value: &Value) -> Result<Self, Rejected> {
+        let text = String::parse(value)?;
+        if text == "builtin:" {
+            return Ok(Self::Builtin);
+        }
+        let url = Url::parse(&text).map_err(|error| Rejected::because(error.to_string()))?;
+        check_issuer(&url).map_err(Rejected::because)?;
+        Ok(Self::Url(url))
+    }
+
+    fn show(&self) -> String {
+        match self {
+            Self::Builtin => "\"builtin:\"".to_owned(),
+            Self::Url(url) => format!("{:?}", url.as_str()),
+        }
+    }
+}
+
+/// What a token can be signed with. None of them is symmetric: whoever can check a token must not be able to make one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Algorithm {
+    Rs256,
+    Rs384,
+    Rs512,
+    Ps256,
+    Ps384,
+    Ps512,
+    Es256,
+    Es384,
+    EdDsa,
+}
+
+impl Choice for Algorithm {
+    const WORDS: &'static [(&'static str, Self)] = &[
+        ("RS256", Self::Rs256),
+        ("RS384", Self::Rs384),
+        ("RS512", Self::Rs512),
+        ("PS256", Self::Ps256),
+        ("PS384", Self::Ps384),
+        ("PS512", Self::Ps512),
+        ("ES256", Self::Es256),
+        ("ES384", Self::Es384),
+        ("EdDSA", Self::EdDsa),
+    ];
+}
+
+/// Whether the host of a URL is this very machine, so that nobody is in between.
+pub fn is_loopback(url: &Url) -> bool {
+    match url.host() {
+        Some(Host::Domain(name)) => name == "localhost" || name.ends_with(".localhost"),
+        Some(Host::Ipv4(address)) => address.is_loopback(),
+        Some(Host::Ipv6(address)) => address.is_loopback(),
+        None => false,
+    }
+}
+
+/// Refuses what cannot be an issuer, or what others on the network could speak for.
+pub(crate) fn check_issuer(url: &Url) -> Result<(), String> {
+    check_endpoint(url)?;
+    if url.query().is_some() || url.fragment().is_some() {
+        return Err("an issuer has neither query nor fragment".to_owned());
+    }
+    Ok(())
+}
+
+/// Refuses the address of an endpoint that others on the network could speak for.
+pub(crate) fn check_endpoint(url: &Url) -> Result<(), String> {
+    if url.scheme() != "https" && !(url.scheme() == "http" && is_loopback(url)) {
+        return Err("it must be https://; http:// is for loopback hosts only".to_owned());
+    }
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err("it must not hold a user or a password".to_owned());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use ::config::{Layers, load};
+
+    use super::*;
+
+    const REFERENCE: &str = r#"
+        [identity]
+        issuer = "builtin:"
+        client_id = "playhouse"
+        # client_secret = "secret"
+        scopes = ["openid", "profile"]
+        audiences = ["playhouse"]
+        algorithms = ["RS256", "PS256", "ES256", "EdDSA"]
+        clock_skew = "30s"
+        timeout = "5s"
+        keys_cooldown = "10s"
+        keys_max_age = "1h"
+        roles_claim = "realm_access.roles"
+        operator_role = "playhouse-operator"
+        service_role = "playhouse-service"
+        right_prefix = "playhouse-may-"
+        name_claim = "name"
+    "#;
+
+    struct All {
+        identity: Config,
+    }
+
+    impl Section for All {
+        fn read(reader: &mut Reader<'_>) -> Self {
+            Self { identity: reader.section("identity") }
+        }
+    }
+
+    fn read(text: &str) -> Result<Config, String> {
+        let layers = Layers::new(REFERENCE)
+            .with_file_text(Path::new("playhouse.toml"), &format!("[identity]\n{text}"));
+        let loaded = load::<All>(layers);
+        loaded.map(|loaded| loaded.config.identity).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn an_issuer_is_ours_or_has_tls_or_is_on_this_machine() {
+        assert!(read("").unwrap().issuer.is_builtin());
+        for right in [
+            "https://id.example.org/realms/games",
+            "http://localhost:8080/realms/games",
+            "http://127.0.0.1:1",
+            "http://[::1]:1",
+        ] {
+            let config = read(&format!("issuer = {right:?}")).unwrap();
+            assert_eq!(config.issuer, IssuerUrl::Url(Url::parse(right).unwrap()));
+        }
+        for wrong in [
+            "builtin",
+            "",
+            "http://id.example.org",
+            "http://localhost.example.org",
+            "ftp://localhost",
+            "https://id.example.org?x=1",
+            "https://me:secret@id.example.org",
+        ] {
+            assert!(read(&format!("issuer = {wrong:?}")).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn no_symmetric_algorithm_can_be_written() {
+        assert_eq!(read("algorithms = [\"ES384\"]").unwrap().algorithms, [Algorithm::Es384]);
+        for wrong in ["HS256", "none", "rs256", ""] {
+            assert!(read(&format!("algorithms = [{wrong:?}]")).is_err(), "{wrong}");
+        }
+        assert!(read("algorithms = []").is_err());
+    }
+
+    #[test]
+    fn what_does_not_go_together_is_refused() {
+        for wrong in [
+            "scopes = [\"profile\"]",
+            "scopes = [\"openid profile\", \"openid\"]",
+            "audiences = []",
+            "client_id = \"\"",
+            "operator_role = \"playhouse-service\"",
+            "keys_max_age = \"10s\"\nkeys_cooldown = \"20s\"",
+        ] {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_client_secret_is_never_shown() {
+        let config = read("client_secret = \"hush\"").unwrap();
+        assert_eq!(config.client_secret.as_ref().unwrap().expose(), "hush");
+        assert!(!format!("{config:?}").contains("hush"));
+    }
+}

@@ -1,0 +1,106 @@
+//! What must not be seen, and what must not be guessed.
+
+use std::fmt;
+
+use aws_lc_rs::digest::{SHA256, digest};
+use aws_lc_rs::rand;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+
+/// A token as the issuer gave it. It is shown as `***`; [`expose`](Self::expose) is the only way to the text.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token(String);
+
+impl Token {
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    pub fn into_exposed(self) -> String {
+        self.0
+    }
+}
+
+impl From<String> for Token {
+    fn from(token: String) -> Self {
+        Self(token)
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The proof that whoever redeems a code is who asked for it (RFC 7636, S256).
+#[derive(Clone)]
+pub struct Pkce {
+    /// Stays with us until the code is redeemed.
+    pub verifier: String,
+    /// Goes through the browser.
+    pub challenge: String,
+}
+
+impl Pkce {
+    pub fn generate() -> Self {
+        Self::of(random_token())
+    }
+
+    pub fn of(verifier: String) -> Self {
+        let challenge = URL_SAFE_NO_PAD.encode(sha256(verifier.as_bytes()));
+        Self { verifier, challenge }
+    }
+}
+
+impl fmt::Debug for Pkce {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pkce").finish_non_exhaustive()
+    }
+}
+
+/// 256 random bits in base64url: for states, nonces, verifiers, ids of sessions.
+///
+/// # Panics
+/// When the system has no randomness to give, in which case nothing that we do is safe.
+pub fn random_token() -> String {
+    let mut bytes = [0; 32];
+    #[expect(clippy::expect_used, reason = "see # Panics")]
+    rand::fill(&mut bytes).expect("the system gives random numbers");
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut hash = [0; 32];
+    hash.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    hash
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_challenge_is_that_of_rfc_7636() {
+        let pkce = Pkce::of("dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk".to_owned());
+        assert_eq!(pkce.challenge, "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM");
+    }
+
+    #[test]
+    fn random_tokens_are_long_and_differ() {
+        let (one, other) = (random_token(), random_token());
+        assert_ne!(one, other);
+        assert_eq!(URL_SAFE_NO_PAD.decode(one).unwrap().len(), 32);
+        assert_eq!(other.len(), 43);
+    }
+
+    #[test]
+    fn nothing_shows_a_token() {
+        let token = Token::from("hush".to_owned());
+        assert_eq!(format!("{token:?} {token:#?}"), "*** ***");
+        assert_eq!(token.expose(), "hush");
+        let pkce = Pkce::of("hush".to_owned());
+        let shown = format!("{pkce:?}");
+        assert!(!shown.contains("hush") && !shown.contains(&pkce.challenge));
+    }
+}
