@@ -1,0 +1,100 @@
+//! Decides, in Redis or here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hot::Hot;
+
+use crate::breaker::{Breaker, Permit};
+use crate::memory::Memory;
+use crate::shared::Shared;
+use crate::{Metrics, Rate, Verdict};
+
+/// One bucket that a request takes from.
+#[derive(Clone, Copy, Debug)]
+pub struct Check<'a> {
+    /// The name of the rule, without a colon.
+    pub policy: &'static str,
+    /// Whose bucket it is.
+    pub key: &'a str,
+    pub rate: Rate,
+}
+
+/// The limits of this process. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Limits(Arc<Parts>);
+
+#[derive(Debug)]
+struct Parts {
+    shared: Option<Shared>,
+    breaker: Breaker,
+    /// All buckets where there is no Redis; those of this process while Redis is away.
+    memory: Memory,
+    metrics: Metrics,
+}
+
+impl Limits {
+    /// Limits in `hot`; keys there begin with `prefix`. Redis has `timeout` for a decision.
+    pub fn new(hot: &Hot, prefix: &str, timeout: Duration, metrics: Metrics) -> Self {
+        let shared = match hot {
+            Hot::Memory => None,
+            Hot::Redis(redis) => Some(Shared::new(redis.clone(), prefix, timeout)),
+        };
+        let memory = Memory::new(metrics.clone());
+        Self(Arc::new(Parts { shared, breaker: Breaker::new(), memory, metrics }))
+    }
+
+    /// Takes one from the bucket of each check, or from none of them.
+    pub async fn take(&self, checks: &[Check<'_>]) -> Verdict {
+        let verdict = match &self.0.shared {
+            Some(shared) if !checks.is_empty() => match self.ask(shared, checks).await {
+                Some(verdict) => verdict,
+                None => {
+                    self.0.metrics.local.inc();
+                    self.decide(checks, false)
+                }
+            },
+            _ => self.decide(checks, true),
+        };
+        self.0.metrics.decided(&verdict);
+        verdict
+    }
+
+    /// Forgets the buckets in this process that are full again; returns how many. To be called now and then: between calls,
+    /// buckets are forgotten only as new ones come.
+    pub fn sweep(&self) -> usize {
+        self.0.memory.sweep()
+    }
+
+    /// What Redis decides, if it answers.
+    async fn ask(&self, shared: &Shared, checks: &[Check<'_>]) -> Option<Verdict> {
+        let Parts { breaker, metrics, .. } = &*self.0;
+        let permit = breaker.permit();
+        if permit == Permit::No {
+            return None;
+        }
+        match shared.take(checks).await {
+            Ok(verdict) => {
+                if permit == Permit::Probe {
+                    breaker.recovered();
+                    metrics.away.set(0);
+                    tracing::info!("limits are shared again");
+                }
+                Some(verdict)
+            }
+            Err(error) => {
+                if breaker.failed() {
+                    metrics.away.set(1);
+                    let cause = base::error::chain(&error);
+                    tracing::warn!(cause, "Redis does not decide on limits: this process decides alone");
+                }
+                None
+            }
+        }
+    }
+
+    fn decide(&self, checks: &[Check<'_>], shared: bool) -> Verdict {
+        let (allowed, debts) = self.0.memory.take(checks);
+        Verdict::new(checks, allowed, &debts, shared)
+    }
+}

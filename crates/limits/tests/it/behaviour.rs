@@ -1,0 +1,160 @@
+//! What limits promise, wherever they are.
+
+use std::time::Duration;
+
+use testkit::{Redis, need};
+
+use crate::setup::{Setup, check};
+
+/// Runs a test in process and in Redis.
+macro_rules! on_both {
+    ($($name:ident)*) => {
+        mod in_process {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                super::$name(super::Setup::memory()).await;
+            })*
+        }
+        mod in_redis {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let redis = super::need!(super::Redis::shared().await);
+                super::$name(super::Setup::redis(redis)).await;
+            })*
+        }
+    };
+}
+
+on_both! {
+    a_burst_then_the_steady_rate
+    keys_and_policies_are_independent
+    from_all_or_from_none
+    remaining_and_reset_are_right
+    after_exactly_the_time_named_one_is_allowed
+    a_rate_that_was_made_smaller_counts_at_once
+    a_bucket_named_twice_is_taken_from_twice
+    no_checks_are_allowed
+    decisions_are_counted
+}
+
+async fn a_burst_then_the_steady_rate(setup: Setup) {
+    let world = setup.open().await;
+    for (rate, per_second, burst) in [("50/s burst 100", 50.0, 100.0), ("300/s burst 1", 300.0, 1.0)] {
+        let (allowed, took) = world.rush(rate, rate, 16, Duration::from_secs(1)).await;
+        #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+        let allowed = allowed as f64;
+        let most = burst + per_second * took.as_secs_f64();
+        assert!(allowed <= most, "{rate}: {allowed} in {took:?}");
+        // What tasks that run late leave unused at the end is bounded too; with a burst of 1 they lose a little all the time.
+        let least = if burst > 1.0 { burst + per_second - 2.0 } else { per_second / 3.0 };
+        assert!(allowed >= least, "{rate}: {allowed} in {took:?}");
+    }
+}
+
+async fn keys_and_policies_are_independent(setup: Setup) {
+    let world = setup.open().await;
+    assert!(world.take("a", "1/h").await.allowed);
+    assert!(!world.take("a", "1/h").await.allowed);
+    assert!(world.take("b", "1/h").await.allowed);
+    assert!(world.limits.take(&[check("other", "a", "1/h")]).await.allowed);
+}
+
+async fn from_all_or_from_none(setup: Setup) {
+    let world = setup.open().await;
+    let both = [check("player", "p", "5/h"), check("address", "a", "2/h")];
+    let remaining = async |checks: &[_]| {
+        let verdict = world.limits.take(checks).await;
+        (verdict.allowed, verdict.states.iter().map(|state| state.remaining).collect::<Vec<_>>())
+    };
+    assert_eq!(remaining(&both).await, (true, vec![4, 1]));
+    assert_eq!(remaining(&both).await, (true, vec![3, 0]));
+    for _ in 0..3 {
+        assert_eq!(remaining(&both).await, (false, vec![3, 0]), "nothing was taken from the first");
+    }
+    let [player, address] = both;
+    assert_eq!(remaining(&[address, player]).await, (false, vec![0, 3]), "nor the other way round");
+    let verdict = world.limits.take(&both).await;
+    assert_eq!(verdict.states[0].retry_after, None, "the player's bucket did not refuse");
+    assert_eq!(verdict.retry_after(), verdict.states[1].retry_after);
+    assert!(verdict.retry_after().is_some());
+    assert_eq!(remaining(&[player]).await, (true, vec![2]));
+}
+
+async fn remaining_and_reset_are_right(setup: Setup) {
+    let world = setup.open().await;
+    let (cost, slack) = (Duration::from_secs(720), Duration::from_secs(30));
+    for taken in 1..=3 {
+        let verdict = world.take("k", "5/h burst 3").await;
+        let state = verdict.states[0];
+        assert_eq!((verdict.allowed, state.policy, state.quota, state.window), (true, "one", 3, 3 * cost));
+        assert_eq!((state.remaining, state.retry_after), (3 - u64::from(taken), None));
+        assert!(state.reset <= taken * cost && state.reset > taken * cost - slack, "{state:?}");
+    }
+    let verdict = world.take("k", "5/h burst 3").await;
+    let state = verdict.states[0];
+    assert_eq!((verdict.allowed, state.remaining), (false, 0));
+    let wait = state.retry_after.unwrap();
+    assert!(wait <= cost && wait > cost - slack, "{state:?}");
+    assert_eq!(state.reset, 2 * cost + wait, "one is left when the bucket is full but for two");
+}
+
+async fn after_exactly_the_time_named_one_is_allowed(setup: Setup) {
+    let world = setup.open().await;
+    while world.take("k", "20/s burst 3").await.allowed {}
+    for _ in 0..10 {
+        // One was taken as soon as it could be, so the next one is never there already.
+        let asked = tokio::time::Instant::now();
+        let verdict = world.take("k", "20/s burst 3").await;
+        let Some(wait) = verdict.retry_after() else {
+            assert!(verdict.allowed, "a slow machine");
+            continue;
+        };
+        assert!(!verdict.allowed && wait <= Duration::from_millis(50), "{wait:?}");
+        // From the answer on, which is later than the decision.
+        tokio::time::sleep(wait).await;
+        let verdict = world.take("k", "20/s burst 3").await;
+        assert!(verdict.allowed, "{wait:?} after {:?}", asked.elapsed());
+    }
+}
+
+async fn a_rate_that_was_made_smaller_counts_at_once(setup: Setup) {
+    let world = setup.open().await;
+    for _ in 0..100 {
+        assert!(world.take("k", "10/s burst 1000").await.allowed);
+    }
+    let verdict = world.take("k", "10/s burst 5").await;
+    let wait = verdict.retry_after().expect("a refusal");
+    assert!(wait <= Duration::from_millis(100), "{wait:?}");
+    tokio::time::sleep(wait).await;
+    assert!(world.take("k", "10/s burst 5").await.allowed);
+}
+
+async fn a_bucket_named_twice_is_taken_from_twice(setup: Setup) {
+    let world = setup.open().await;
+    let twice = [check("one", "k", "3/h"), check("one", "k", "3/h")];
+    let verdict = world.limits.take(&twice).await;
+    assert_eq!(verdict.states.iter().map(|state| state.remaining).collect::<Vec<_>>(), [2, 1]);
+    assert!(!world.limits.take(&twice).await.allowed);
+    assert!(world.take("k", "3/h").await.allowed);
+    assert!(!world.take("k", "3/h").await.allowed);
+}
+
+async fn no_checks_are_allowed(setup: Setup) {
+    let verdict = setup.open().await.limits.take(&[]).await;
+    assert!(verdict.allowed && verdict.states.is_empty() && verdict.retry_after().is_none());
+}
+
+async fn decisions_are_counted(setup: Setup) {
+    let world = setup.open().await;
+    let checks = [check("player", "p", "9/h"), check("address", "a", "2/h")];
+    for _ in 0..5 {
+        world.limits.take(&checks).await;
+    }
+    let count = |policy: &str, outcome: &str| {
+        world
+            .metric(&format!("playhouse_limits_decisions_total{{policy=\"{policy}\",outcome=\"{outcome}\"}}"))
+    };
+    assert_eq!([count("player", "allowed"), count("address", "allowed")], [2, 2]);
+    assert_eq!([count("player", "refused"), count("address", "refused")], [0, 3]);
+    assert_eq!([world.metric("playhouse_limits_local_total"), world.metric("playhouse_limits_away")], [0, 0]);
+}
