@@ -12,6 +12,7 @@ use url::Url;
 use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, StaticList, Webhook, WebhookConfig};
 use crate::frontend::FrontendConfig;
 use crate::model::{Bounds, Filter, Pool};
+use crate::players::{QUEUE_FIELD, Queue};
 use crate::store::Rules;
 
 /// Settings of matchmaking.
@@ -24,6 +25,8 @@ pub struct Config {
     pub assignments_url: Option<HotUrl>,
     /// A Redis from which tickets are read first.
     pub replica_url: Option<HotUrl>,
+    /// What players can ask for, by name.
+    pub queues: BTreeMap<String, Queue>,
     profiles: BTreeMap<String, ProfileConfig>,
     assigners: BTreeMap<String, AssignerConfig>,
 }
@@ -98,6 +101,7 @@ impl Section for Config {
                 evaluator_timeout: reader.get_within("evaluator_timeout", Duration::from_millis(1)..=day),
                 assigner_timeout: reader.get_within("assigner_timeout", Duration::from_millis(1)..=day),
             },
+            queues: reader.tables("queues"),
             profiles: reader.tables("profiles"),
             assigners: reader.tables("assigners"),
         };
@@ -130,6 +134,13 @@ impl Config {
                 "must be the URL of a Redis server; leave it out to use hot.url".to_owned()
             });
         }
+        for (name, queue) in &self.queues {
+            let key = format!("queues.{name}.ticket_ttl");
+            let fits = queue.ticket_ttl.is_none_or(|ttl| ttl <= frontend.max_ticket_ttl);
+            reader.check(&[&key, "max_ticket_ttl"], fits, || {
+                format!("queues.{name}.ticket_ttl must not be longer than max_ticket_ttl")
+            });
+        }
         for (name, profile) in &self.profiles {
             let key = format!("profiles.{name}.assigner");
             reader.check(&[&key], self.assigners.contains_key(&profile.assigner), || {
@@ -147,6 +158,9 @@ impl Config {
             let addresses = vec![format!("{}.demo.invalid:7777", StaticList::MATCH_ID)];
             let demo = AssignerConfig { kind: AssignerKind::Static, addresses, url: None, secret: None };
             self.assigners.insert(assigner, demo);
+        }
+        if self.queues.is_empty() {
+            self.queues.insert("duel".to_owned(), Queue::default());
         }
         self
     }
@@ -202,6 +216,30 @@ impl Section for ProfileConfig {
             assigner: reader.required("assigner"),
             pools: reader.tables("pools"),
         }
+    }
+}
+
+impl Section for Queue {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let (second, day) = (Duration::from_secs(1), Duration::from_secs(86_400));
+        let queue = Self {
+            beside_others: reader.get("beside_others"),
+            numbers: reader.get("numbers"),
+            strings: reader.get("strings"),
+            tags: reader.get("tags"),
+            cancel_when_gone: reader.optional("cancel_when_gone"),
+            ticket_ttl: reader.optional("ticket_ttl"),
+        };
+        reader.check(&["strings"], queue.strings.iter().all(|name| name != QUEUE_FIELD), || {
+            format!("{QUEUE_FIELD:?} is the name of the queue itself: players cannot set it")
+        });
+        for (name, length) in [("cancel_when_gone", queue.cancel_when_gone), ("ticket_ttl", queue.ticket_ttl)]
+        {
+            reader.check(&[name], length.is_none_or(|length| (second..=day).contains(&length)), || {
+                "must be from 1s to 1d".to_owned()
+            });
+        }
+        queue
     }
 }
 

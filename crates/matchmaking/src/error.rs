@@ -14,6 +14,8 @@ pub enum Error {
     NotFound(TicketId),
     #[error("ticket {0} is already assigned")]
     AlreadyAssigned(TicketId),
+    #[error("you wait in the queue {queue} already, with ticket {ticket}: leave it first")]
+    OtherQueue { queue: String, ticket: TicketId },
     #[error("{0}")]
     TooMany(String),
     #[error("{0}")]
@@ -34,6 +36,7 @@ impl Coded for Error {
             Self::Invalid(_) => Code::InvalidArgument,
             Self::NotFound(_) => Code::NotFound,
             Self::AlreadyAssigned(_) => Code::FailedPrecondition,
+            Self::OtherQueue { .. } => Code::Conflict,
             Self::TooMany(_) => Code::RateLimited,
             Self::Unimplemented(_) => Code::Unimplemented,
             Self::Store(error) => error.code(),

@@ -1,7 +1,7 @@
 //! What players and their game clients can do with tickets.
 
 mod grpc;
-mod hub;
+pub(crate) mod hub;
 mod rest;
 
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub struct FrontendConfig {
 /// The use cases. Clones are the same frontend.
 #[derive(Clone, Debug)]
 pub struct Frontend {
-    store: Store,
-    hub: Hub,
+    pub(crate) store: Store,
+    pub(crate) hub: Hub,
     config: FrontendConfig,
     clock: Clock,
     /// The creation time of the last ticket, in microseconds: each ticket of this process is younger than the one before.
@@ -81,7 +81,17 @@ impl Frontend {
         Ok(self.make(openmatch::Ticket { search_fields, ..Default::default() }).await?.0)
     }
 
-    async fn make(&self, mut ticket: openmatch::Ticket) -> Result<(TicketId, Bytes), Error> {
+    async fn make(&self, ticket: openmatch::Ticket) -> Result<(TicketId, Bytes), Error> {
+        let ticket = self.prepare(ticket)?;
+        let (id, data) = (ticket.id.clone(), ticket.data.clone());
+        // Listened for before it can be matched.
+        self.hub.made(id.clone(), ticket.ttl);
+        self.store.create(ticket).await?;
+        Ok((id, data))
+    }
+
+    /// Checks a ticket, and gives it its id, its time and its lifetime.
+    pub(crate) fn prepare(&self, mut ticket: openmatch::Ticket) -> Result<NewTicket, Error> {
         let ttl = self.check(&ticket)?;
         let created = self.now();
         let id = TicketId::generate(created);
@@ -95,10 +105,7 @@ impl Frontend {
                 "the ticket has {size} bytes, and at most {max} are allowed"
             )));
         }
-        // Listened for before it can be matched.
-        self.hub.made(id.clone(), ttl);
-        self.store.create(NewTicket { id: id.clone(), created, ttl, data: data.clone() }).await?;
-        Ok((id, data))
+        Ok(NewTicket { id, created, ttl, data })
     }
 
     /// Returns how long the ticket may wait.
@@ -177,7 +184,7 @@ impl Frontend {
         self.hub.watch(id, connection.drain().clone(), held).await
     }
 
-    fn hold(&self, connection: &Connection) -> Result<Held, Error> {
+    pub(crate) fn hold(&self, connection: &Connection) -> Result<Held, Error> {
         let max = self.config.max_watchers;
         connection.hold(max).ok_or_else(|| {
             Error::TooMany(format!(
@@ -187,7 +194,7 @@ impl Frontend {
     }
 }
 
-fn ticket_id(text: &str) -> Result<TicketId, Error> {
+pub(crate) fn ticket_id(text: &str) -> Result<TicketId, Error> {
     if text.is_empty() {
         return Err(Error::Invalid("ticket_id is required".to_owned()));
     }

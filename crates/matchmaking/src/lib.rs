@@ -1,12 +1,13 @@
 //! Matchmaking: an Open Match compatible frontend, and an engine that makes matches.
 //!
 //! Tickets are kept in a [`Store`]: in process, or in Redis under the keys that minimatch documents. A [`Frontend`] makes, reads,
-//! cancels and watches them. An [`Engine`] fetches them, lets match functions propose matches, and assigns those. A [`Relay`]
+//! cancels and watches them; [`Players`] does so for one player at a time, by queues. An [`Engine`] fetches them, lets match functions propose matches, and assigns those. A [`Relay`]
 //! tells the event bus of every match. Any number of each run at once.
 //!
 //! Invariants, each held by a test that docs/consistency.md names:
 //! - no ticket is in two matches, and a ticket is cancelled or assigned, never both
 //! - the oldest tickets come first
+//! - a player has one ticket, or one in each queue that allows more, and no player reaches another's
 //! - every match that was made becomes an event, under the match's id
 //! - what fails costs nobody a ticket: it goes on waiting
 //!
@@ -20,6 +21,7 @@ mod frontend;
 mod metrics;
 pub mod model;
 mod operator;
+mod players;
 mod relay;
 pub mod store;
 mod wire;
@@ -30,5 +32,9 @@ pub use error::Error;
 pub use frontend::{Frontend, FrontendConfig};
 pub use metrics::Metrics;
 pub use operator::{Operator, operator_routes};
+pub use players::{
+    Join, Joined, PlayerAssignment, PlayerState, PlayerTicket, Players, Present, QUEUE_FIELD, Queue,
+    USER_FIELD,
+};
 pub use relay::{Relay, events};
 pub use store::Store;

@@ -40,6 +40,9 @@ pub struct Instruments {
     pub(crate) refused: Family<ProfileLabels, Counter>,
     pub(crate) failures: Family<FailureLabels, Counter>,
     pub(crate) watchers: Gauge,
+    pub(crate) joins: Family<JoinLabels, Counter>,
+    pub(crate) abandoned: Counter,
+    pub(crate) present: Gauge,
     pub(crate) events_relayed: Counter,
     pub(crate) events_waiting: Gauge,
 }
@@ -53,6 +56,12 @@ pub(crate) struct ProfileLabels {
 pub(crate) struct FailureLabels {
     pub(crate) profile: String,
     pub(crate) step: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct JoinLabels {
+    pub(crate) queue: String,
+    pub(crate) outcome: &'static str,
 }
 
 /// From 5 ms to 10 s, as minimatch has them.
@@ -80,6 +89,9 @@ impl Metrics {
             refused: Family::default(),
             failures: Family::default(),
             watchers: Gauge::default(),
+            joins: Family::default(),
+            abandoned: Counter::default(),
+            present: Gauge::default(),
             events_relayed: Counter::default(),
             events_waiting: Gauge::default(),
         };
@@ -130,6 +142,7 @@ impl Instruments {
         counter("tickets_repaired", "Tickets taken out because their data had expired", &self.repaired);
         counter("tickets_adopted", "Tickets of another program that were given their place", &self.adopted);
         counter("tickets_released", "Tickets that were fetched and found no match", &self.released);
+        counter("tickets_abandoned", "Tickets cancelled because their player was gone", &self.abandoned);
         counter("events_relayed", "Matches told to the bus", &self.events_relayed);
         registry.register(
             "matches_refused",
@@ -140,6 +153,12 @@ impl Instruments {
             "failures",
             "Match functions, evaluators, assigners and writes that failed or took too long",
             self.failures.clone(),
+        );
+        registry.register("joins", "Requests of players to wait in a queue", self.joins.clone());
+        registry.register(
+            "players_present",
+            "Players with a stream open who would lose their tickets without one",
+            self.present.clone(),
         );
         registry.register("watchers", "Watchers of assignments", self.watchers.clone());
         registry.register(

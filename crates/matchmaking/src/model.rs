@@ -21,13 +21,14 @@ pub struct TicketId(Arc<str>);
 impl TicketId {
     pub const MAX_LENGTH: usize = 100;
     /// Keys that tickets share a namespace with, in every program that has this layout: no ticket is called so.
-    const RESERVED: [&str; 6] = [
+    const RESERVED: [&str; 7] = [
         "allTickets",
         "proposed_ticket_ids",
         "fetchTicketsLock",
         "ticketQueue",
         "matchEvents",
         "idleEngines",
+        "presence",
     ];
 
     /// A new id for a ticket made at this moment: four bytes of seconds, so that ids sort by age as those of other Open Match
@@ -218,9 +219,19 @@ mod tests {
     #[test]
     fn ids_from_outside_are_safe_in_keys_and_logs() {
         assert!(TicketId::parse("cq1abc").is_some());
-        for bad in
-            ["", "a b", "a\nb", "ä", "assign:a", "wake:a", "allTickets", "ticketQueue", &"x".repeat(101)]
-        {
+        for bad in [
+            "",
+            "a b",
+            "a\nb",
+            "ä",
+            "assign:a",
+            "wake:a",
+            "allTickets",
+            "ticketQueue",
+            "presence",
+            "player:a",
+            &"x".repeat(101),
+        ] {
             assert!(TicketId::parse(bad).is_none(), "{bad:?}");
         }
     }

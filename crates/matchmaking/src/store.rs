@@ -4,15 +4,18 @@
 //! - no ticket is handed out by [`Store::fetch`] twice within the pending timeout, and the oldest come first
 //! - no ticket is ever assigned twice, and a match is assigned as a whole or not at all
 //! - a ticket is cancelled or assigned, never both
+//! - a player has one ticket in a queue, however many ask for one at once
 //! - for every match that was assigned there is an event until it is done with
 
 mod memory;
+mod player;
 mod redis;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::Clock;
+use base::id::Uuid;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use hot::Hot;
@@ -23,6 +26,7 @@ use crate::metrics::Metrics;
 use crate::model::{Moment, Ticket, TicketId};
 use crate::wire;
 
+pub use self::player::{Claim, Claimed, GoneAfter};
 pub use self::redis::{Coordination, Redises};
 
 /// Names an engine among all engines of a store.
@@ -160,6 +164,26 @@ impl Store {
     /// Makes a ticket and lets it take part. Doing so again changes nothing.
     pub async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
         each!(self, store => store.create(ticket).await)
+    }
+
+    /// Gives a player a ticket in a queue: the one that is there, or a new one. Doing so again finds what was made.
+    pub async fn join(&self, claim: &Claim) -> Result<Claimed, Error> {
+        each!(self, store => store.join(claim).await)
+    }
+
+    /// The tickets of a player: those that wait, and those that were assigned and can still be read.
+    pub async fn of_player(&self, user: Uuid) -> Result<Vec<(TicketId, Found)>, Error> {
+        each!(self, store => store.of_player(user).await)
+    }
+
+    /// Says that these players have a stream open, or had one until this moment.
+    pub async fn present(&self, users: &[Uuid], gone_after: &GoneAfter) -> Result<(), Error> {
+        each!(self, store => store.present(users, gone_after).await)
+    }
+
+    /// Cancels the tickets of players who have been gone for too long. Returns how many.
+    pub async fn sweep(&self) -> Result<usize, Error> {
+        each!(self, store => store.sweep().await)
     }
 
     /// Reads a ticket for a player. Does not repair.

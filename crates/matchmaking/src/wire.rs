@@ -11,6 +11,7 @@ use crate::model::{Any, Assignment, Match, Moment, SearchFields, Ticket, TicketI
 
 /// The entry of `persistent_field` that says how long a ticket may wait.
 pub(crate) const TTL: &str = "ttl";
+const STRING: &str = "type.googleapis.com/google.protobuf.StringValue";
 const INT64: &str = "type.googleapis.com/google.protobuf.Int64Value";
 
 /// What is stored is not a ticket.
@@ -107,6 +108,16 @@ pub(crate) fn duration(any: &wkt::Any) -> Option<Duration> {
     let is_number = any.type_url.rsplit('/').next() == INT64.rsplit('/').next();
     let number = is_number.then(|| wkt::Int64Value::decode_from_slice(&any.value).ok())??;
     number.value.try_into().ok().map(Duration::from_nanos)
+}
+
+pub(crate) fn text_to_any(text: &str) -> wkt::Any {
+    let value = wkt::StringValue { value: text.to_owned(), ..Default::default() }.encode_to_bytes();
+    any_to(&Any { type_url: STRING.to_owned(), value })
+}
+
+pub(crate) fn text(any: &wkt::Any) -> Option<String> {
+    let is_text = any.type_url.rsplit('/').next() == STRING.rsplit('/').next();
+    is_text.then(|| wkt::StringValue::decode_from_slice(&any.value).ok())?.map(|text| text.value)
 }
 
 fn nanos(length: Duration) -> i64 {

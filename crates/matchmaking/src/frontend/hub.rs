@@ -27,7 +27,7 @@ use crate::store::{Found, Push, Seen, Store};
 use crate::wire;
 
 #[derive(Clone, Debug)]
-pub(super) struct Hub(Arc<Inner>);
+pub(crate) struct Hub(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -89,12 +89,20 @@ impl Hub {
     }
 
     /// A ticket was made here, which lives so long.
-    pub(super) fn made(&self, id: TicketId, ttl: Duration) {
+    pub(crate) fn made(&self, id: TicketId, ttl: Duration) {
         if ttl > FRESH && self.0.listening.load(Ordering::Relaxed) {
             let watched =
                 Watched { watchers: watch::Sender::new(Signal::Waiting), made: Some(Instant::now()) };
             // Who was faster than this has looked already.
             self.watched().entry(id).or_insert(watched);
+        }
+    }
+
+    /// A ticket that was to be made here was not.
+    pub(crate) fn not_made(&self, id: &TicketId) {
+        let mut watched = self.watched();
+        if watched.get(id).is_some_and(|watched| watched.watchers.receiver_count() == 0) {
+            watched.remove(id);
         }
     }
 
@@ -187,6 +195,13 @@ impl Hub {
         drain: Drain,
         held: Held,
     ) -> Result<impl Stream<Item = Result<Bytes, Error>> + Send + use<>, Error> {
+        let mut watcher = self.watcher(id, held).await?;
+        let first = tokio::time::timeout(TOGETHER, watcher.next()).await.ok().transpose()?;
+        Ok(futures::stream::iter(first.map(Ok)).chain(watcher.rest(drain)))
+    }
+
+    /// One who is told of the present assignment, if there is one, and of those to come.
+    pub(crate) async fn watcher(&self, id: TicketId, held: Held) -> Result<Watcher, Error> {
         // First listen, then look: what happens in between is heard.
         let (mut watcher, known) = Watcher::new(self.clone(), id, held);
         if !known {
@@ -200,18 +215,7 @@ impl Hub {
             }
         }
         watcher.receiver.mark_changed();
-        let first = tokio::time::timeout(TOGETHER, watcher.next()).await.ok().transpose()?;
-        let rest = futures::stream::unfold(Some((watcher, drain)), |state| async move {
-            let (mut watcher, drain) = state?;
-            let next = tokio::select! {
-                biased;
-                next = watcher.next() => next,
-                () = drain.requested() => Err(Error::Stopping),
-            };
-            let state = next.is_ok().then_some((watcher, drain));
-            Some((next, state))
-        });
-        Ok(futures::stream::iter(first.map(Ok)).chain(rest))
+        Ok(watcher)
     }
 }
 
@@ -237,7 +241,7 @@ impl Watched {
 }
 
 /// One who watches. Leaves when dropped.
-struct Watcher {
+pub(crate) struct Watcher {
     hub: Hub,
     id: TicketId,
     receiver: watch::Receiver<Signal>,
@@ -257,6 +261,20 @@ impl Watcher {
         };
         hub.0.metrics.watchers.inc();
         (Self { hub, id, receiver, _held: held }, known)
+    }
+
+    /// Each assignment as an encoded `WatchAssignmentsResponse`, until the ticket is gone or the process stops.
+    pub(crate) fn rest(self, drain: Drain) -> impl Stream<Item = Result<Bytes, Error>> + Send {
+        futures::stream::unfold(Some((self, drain)), |state| async move {
+            let (mut watcher, drain) = state?;
+            let next = tokio::select! {
+                biased;
+                next = watcher.next() => next,
+                () = drain.requested() => Err(Error::Stopping),
+            };
+            let state = next.is_ok().then_some((watcher, drain));
+            Some((next, state))
+        })
     }
 
     /// Waits for the next assignment.

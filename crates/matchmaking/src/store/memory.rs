@@ -1,15 +1,19 @@
 //! Tickets in process: for one process, and for tests of match functions.
 
+mod players;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use base::id::Uuid;
 use base::{Clock, Timestamp};
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::stream::BoxStream;
 use tokio::sync::{Notify, broadcast};
 
+use self::players::Owner;
 use super::{
     Deleted, EngineName, Entry, Error, Fetched, Found, Group, NewTicket, Outcome, Push, Rules, Seen, Status,
 };
@@ -38,6 +42,10 @@ struct State {
     pending: HashMap<TicketId, Timestamp>,
     /// When each ticket's data goes.
     ends: BTreeSet<(Timestamp, TicketId)>,
+    /// The tickets of each player.
+    players: HashMap<Uuid, BTreeSet<TicketId>>,
+    /// When each ticket that can be is overdue.
+    due: BTreeSet<(Timestamp, TicketId)>,
     events: BTreeMap<u64, Event>,
     last_event: u64,
 }
@@ -49,6 +57,13 @@ struct Kept {
     created: i64,
     ends: Timestamp,
     assignment: Option<Bytes>,
+    owner: Option<Owner>,
+}
+
+impl Kept {
+    fn found(&self) -> Found {
+        Found { data: self.data.clone(), assignment: self.assignment.clone() }
+    }
 }
 
 #[derive(Debug)]
@@ -71,9 +86,22 @@ impl State {
         lost
     }
 
+    /// One that is there already stays as it is.
+    fn insert(&mut self, ticket: NewTicket, now: Timestamp) {
+        if self.tickets.contains_key(&ticket.id) {
+            return;
+        }
+        let (ends, created) = (now.after(ticket.ttl), ticket.created.micros());
+        self.ends.insert((ends, ticket.id.clone()));
+        self.queue.insert((created, ticket.id.clone()));
+        let kept = Kept { data: Some(ticket.data), created, ends, assignment: None, owner: None };
+        self.tickets.insert(ticket.id, kept);
+    }
+
     /// Returns whether the ticket took part.
     fn forget(&mut self, id: &TicketId) -> bool {
         let indexed = self.deindex(id);
+        self.disown(id);
         if let Some(kept) = self.tickets.remove(id) {
             self.ends.remove(&(kept.ends, id.clone()));
         }
@@ -125,14 +153,7 @@ impl Memory {
 
     pub(super) async fn create(&self, ticket: NewTicket) -> Result<(), Error> {
         let (mut state, now) = self.state();
-        if !state.tickets.contains_key(&ticket.id) {
-            let (ends, created) = (after(now, ticket.ttl), ticket.created.micros());
-            state.ends.insert((ends, ticket.id.clone()));
-            state.queue.insert((created, ticket.id.clone()));
-            state
-                .tickets
-                .insert(ticket.id, Kept { data: Some(ticket.data), created, ends, assignment: None });
-        }
+        state.insert(ticket, now);
         drop(state);
         self.arrived.notify_one();
         Ok(())
@@ -140,11 +161,7 @@ impl Memory {
 
     pub(super) async fn find(&self, id: &TicketId) -> Result<Found, Error> {
         let (state, _) = self.state();
-        let kept = state.tickets.get(id);
-        Ok(kept.map_or_else(Found::default, |kept| Found {
-            data: kept.data.clone(),
-            assignment: kept.assignment.clone(),
-        }))
+        Ok(state.tickets.get(id).map(Kept::found).unwrap_or_default())
     }
 
     pub(super) async fn look(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
@@ -200,7 +217,7 @@ impl Memory {
 
     pub(super) async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, Error> {
         let (mut state, now) = self.state();
-        let ends = after(now, self.rules.assigned_ttl);
+        let ends = now.after(self.rules.assigned_ttl);
         let mut outcomes = Vec::with_capacity(groups.len());
         let mut made = Vec::new();
         for group in groups {
@@ -309,14 +326,12 @@ impl State {
             created: 0,
             ends,
             assignment: None,
+            owner: None,
         });
         let before = std::mem::replace(&mut kept.ends, ends);
         kept.assignment = Some(assignment.clone());
         self.ends.remove(&(before, id.clone()));
         self.ends.insert((ends, id.clone()));
+        self.set_due(id, |_| None);
     }
-}
-
-fn after(now: Timestamp, by: Duration) -> Timestamp {
-    Timestamp::from_millis(now.as_millis().saturating_add(by.as_millis().try_into().unwrap_or(i64::MAX)))
 }

@@ -1,8 +1,9 @@
-//! Tickets in Redis: the five keys that minimatch documents, and four of our own (see docs/adr/0004).
+//! Tickets in Redis: the five keys that minimatch documents, and some of our own (see docs/adr/0004).
 
 mod events;
 mod keys;
 mod lock;
+mod players;
 mod scripts;
 
 use std::time::Duration;

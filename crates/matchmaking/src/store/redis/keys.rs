@@ -1,4 +1,5 @@
-//! The names of all keys and channels, which are all made here.
+//! The names of all keys and channels, which are all made here, but for those that only scripts know: `idleEngines`,
+//! `player:USER` and `presence`.
 
 use std::sync::Arc;
 

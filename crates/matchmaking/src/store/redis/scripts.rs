@@ -18,6 +18,11 @@ pub(super) struct Scripts {
     pub(super) deindex: Script,
     pub(super) adopt: Script,
     pub(super) assign: Script,
+    pub(super) join: Script,
+    pub(super) tickets: Script,
+    pub(super) present: Script,
+    pub(super) overdue: Script,
+    pub(super) sweep: Script,
     pub(super) lock: Script,
     pub(super) extend: Script,
     pub(super) unlock: Script,
@@ -25,15 +30,27 @@ pub(super) struct Scripts {
 
 impl Scripts {
     fn new() -> Self {
-        let step = |text| Script::new(&[include_str!("scripts/preamble.lua"), text].concat());
+        let (cancelling, making, playing) = (
+            include_str!("scripts/cancelling.lua"),
+            include_str!("scripts/making.lua"),
+            include_str!("scripts/playing.lua"),
+        );
+        let step = |needs: &[&str], text| {
+            Script::new(&[include_str!("scripts/preamble.lua"), &needs.concat(), text].concat())
+        };
         Self {
-            create: step(include_str!("scripts/create.lua")),
-            fetch: step(include_str!("scripts/fetch.lua")),
-            release: step(include_str!("scripts/release.lua")),
-            delete: step(include_str!("scripts/delete.lua")),
-            deindex: step(include_str!("scripts/deindex.lua")),
-            adopt: step(include_str!("scripts/adopt.lua")),
-            assign: step(include_str!("scripts/assign.lua")),
+            create: step(&[making], include_str!("scripts/create.lua")),
+            fetch: step(&[], include_str!("scripts/fetch.lua")),
+            release: step(&[], include_str!("scripts/release.lua")),
+            delete: step(&[cancelling], include_str!("scripts/delete.lua")),
+            deindex: step(&[], include_str!("scripts/deindex.lua")),
+            adopt: step(&[], include_str!("scripts/adopt.lua")),
+            assign: step(&[], include_str!("scripts/assign.lua")),
+            join: step(&[making, playing], include_str!("scripts/join.lua")),
+            tickets: step(&[playing], include_str!("scripts/tickets.lua")),
+            present: step(&[playing], include_str!("scripts/present.lua")),
+            overdue: step(&[playing], include_str!("scripts/overdue.lua")),
+            sweep: step(&[cancelling, playing], include_str!("scripts/sweep.lua")),
             lock: Script::new(include_str!("scripts/lock.lua")),
             extend: Script::new(include_str!("scripts/extend.lua")),
             unlock: Script::new(include_str!("scripts/unlock.lua")),

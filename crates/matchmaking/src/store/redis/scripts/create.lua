@@ -11,12 +11,5 @@ for at = 3, #ARGV, 4 do
     scored[#scored + 1] = id
   end
 end
-if #members == 0 then return 0 end
-call('SADD', all, unpack(members))
-call('ZADD', queue, unpack(scored))
--- An engine that is gone receives nothing: then the next one.
-for _ = 1, 4 do
-  local engine = call('SPOP', prefix .. 'idleEngines')
-  if not engine or call('PUBLISH', prefix .. 'wake:' .. engine, '') > 0 then break end
-end
+if #members > 0 then take_part(members, scored) end
 return #members

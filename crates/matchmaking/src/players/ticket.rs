@@ -1,0 +1,152 @@
+//! A ticket as its player sees it, and how a player's wish becomes one.
+
+use std::collections::BTreeMap;
+
+use base::Timestamp;
+use base::id::Uuid;
+use buffa::{Message, MessageField};
+use proto::openmatch;
+use serde_json::{Map, Value};
+
+use super::{QUEUE_FIELD, Queue, USER_FIELD, list};
+use crate::error::Error;
+use crate::model::{SearchFields, TicketId};
+use crate::store::Found;
+use crate::wire;
+
+/// What became of a ticket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlayerState {
+    Waiting,
+    Assigned,
+    /// Cancelled or expired. Only who watches a ticket sees this; to others it is not there.
+    Gone,
+}
+
+impl PlayerState {
+    pub const ALL: [Self; 3] = [Self::Waiting, Self::Assigned, Self::Gone];
+
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "WAITING",
+            Self::Assigned => "ASSIGNED",
+            Self::Gone => "GONE",
+        }
+    }
+}
+
+/// Where a player connects to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PlayerAssignment {
+    pub connection: String,
+    /// What the assigner said beside that, as Open Match's JSON has it.
+    pub extensions: Map<String, Value>,
+}
+
+/// A ticket as its player sees it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlayerTicket {
+    pub id: TicketId,
+    pub queue: String,
+    pub state: PlayerState,
+    pub created_at: Timestamp,
+    /// Until when it waits, while it does.
+    pub expires_at: Option<Timestamp>,
+    pub assignment: Option<PlayerAssignment>,
+}
+
+impl PlayerTicket {
+    /// The ticket of this player; nothing if it is somebody else's, or none.
+    pub(super) fn read(user: Uuid, id: &TicketId, found: &Found) -> Option<Self> {
+        let data = openmatch::Ticket::decode_from_slice(found.data.as_ref()?).ok()?;
+        let owner = data.persistent_field.get(USER_FIELD).and_then(wire::text)?;
+        if data.id != id.as_str() || owner != user.to_string() {
+            return None;
+        }
+        let queue = data.search_fields.as_option().and_then(|fields| fields.string_args.get(QUEUE_FIELD));
+        let created_at = data.create_time.as_option().map(wire::moment).unwrap_or_default();
+        let created_at = Timestamp::from_millis(created_at.micros() / 1_000);
+        let ttl = data.persistent_field.get(wire::TTL).and_then(wire::duration);
+        let ticket = Self {
+            id: id.clone(),
+            queue: queue.cloned().unwrap_or_default(),
+            state: PlayerState::Waiting,
+            created_at,
+            expires_at: ttl.map(|ttl| created_at.after(ttl)),
+            assignment: None,
+        };
+        let assignment = found.assignment.as_ref();
+        let assignment = assignment.and_then(|data| openmatch::Assignment::decode_from_slice(data).ok());
+        Some(match assignment {
+            None => ticket,
+            Some(assignment) => ticket.assigned(assignment),
+        })
+    }
+
+    fn assigned(self, assignment: openmatch::Assignment) -> Self {
+        let extension = |(name, any)| Some((name, serde_json::to_value(&any).ok()?));
+        let extensions = assignment.extensions.into_iter().filter_map(extension).collect();
+        let assignment = PlayerAssignment { connection: assignment.connection, extensions };
+        Self { state: PlayerState::Assigned, expires_at: None, assignment: Some(assignment), ..self }
+    }
+
+    /// This ticket after an encoded `WatchAssignmentsResponse`, unless that says nothing new.
+    pub(super) fn assigned_by(&self, response: &[u8]) -> Option<Self> {
+        let mut response = openmatch::WatchAssignmentsResponse::decode_from_slice(response).ok()?;
+        let ticket = self.clone().assigned(response.assignment.take().unwrap_or_default());
+        (ticket != *self).then_some(ticket)
+    }
+
+    pub(super) fn gone(&self) -> Self {
+        Self { state: PlayerState::Gone, expires_at: None, assignment: None, ..self.clone() }
+    }
+}
+
+impl Queue {
+    /// What a player's ticket is found by. What the queue does not take is refused.
+    pub(super) fn fields(
+        &self,
+        name: &str,
+        numbers: BTreeMap<String, f64>,
+        mut strings: BTreeMap<String, String>,
+        tags: Vec<String>,
+    ) -> Result<SearchFields, Error> {
+        refuse_others(name, "number", &self.numbers, numbers.keys())?;
+        refuse_others(name, "string", &self.strings, strings.keys())?;
+        refuse_others(name, "tag", &self.tags, &tags)?;
+        if let Some((field, _)) = numbers.iter().find(|(_, value)| !value.is_finite()) {
+            return Err(Error::Invalid(format!("{field} must be a number")));
+        }
+        strings.insert(QUEUE_FIELD.to_owned(), name.to_owned());
+        Ok(SearchFields { doubles: numbers, strings, tags })
+    }
+
+    /// A ticket of this player, to be prepared.
+    pub(super) fn ticket(&self, user: Uuid, fields: SearchFields) -> openmatch::Ticket {
+        let mut ticket = openmatch::Ticket {
+            search_fields: MessageField::some(wire::fields_to_wire(fields)),
+            ..Default::default()
+        };
+        let owner = wire::text_to_any(&user.to_string());
+        ticket.persistent_field.insert(USER_FIELD.to_owned(), owner);
+        if let Some(ttl) = self.ticket_ttl {
+            ticket.persistent_field.insert(wire::TTL.to_owned(), wire::duration_to_any(ttl));
+        }
+        ticket
+    }
+}
+
+fn refuse_others<'a>(
+    queue: &str,
+    kind: &str,
+    allowed: &[String],
+    given: impl IntoIterator<Item = &'a String>,
+) -> Result<(), Error> {
+    match given.into_iter().find(|given| !allowed.contains(given)) {
+        None => Ok(()),
+        Some(odd) => {
+            let allowed = list(allowed);
+            Err(Error::Invalid(format!("the queue {queue} takes no {kind} {odd:?}; it takes {allowed}")))
+        }
+    }
+}
