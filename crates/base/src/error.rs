@@ -11,10 +11,14 @@ pub enum Code {
     PermissionDenied,
     NotFound,
     MethodNotAllowed,
+    SlowRequest,
     Conflict,
     FailedPrecondition,
     TooLarge,
+    UriTooLong,
+    UnsupportedMediaType,
     Unprocessable,
+    UpgradeRequired,
     RateLimited,
     Internal,
     Unimplemented,
@@ -30,16 +34,20 @@ struct Row {
 }
 
 impl Code {
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 18] = [
         Self::InvalidArgument,
         Self::Unauthenticated,
         Self::PermissionDenied,
         Self::NotFound,
         Self::MethodNotAllowed,
+        Self::SlowRequest,
         Self::Conflict,
         Self::FailedPrecondition,
         Self::TooLarge,
+        Self::UriTooLong,
+        Self::UnsupportedMediaType,
         Self::Unprocessable,
+        Self::UpgradeRequired,
         Self::RateLimited,
         Self::Internal,
         Self::Unimplemented,
@@ -54,10 +62,16 @@ impl Code {
             Self::PermissionDenied => (403, 7, "permission-denied", "Not allowed"),
             Self::NotFound => (404, 5, "not-found", "Not found"),
             Self::MethodNotAllowed => (405, 12, "method-not-allowed", "Method not allowed here"),
+            Self::SlowRequest => (408, 4, "request-timeout", "The request did not arrive in time"),
             Self::Conflict => (409, 10, "conflict", "In conflict with the present state"),
             Self::FailedPrecondition => (409, 9, "failed-precondition", "Too late for this"),
             Self::TooLarge => (413, 8, "too-large", "The request is too large"),
+            Self::UriTooLong => (414, 3, "uri-too-long", "The address is too long"),
+            Self::UnsupportedMediaType => {
+                (415, 3, "unsupported-media-type", "Not of a type that is read here")
+            }
             Self::Unprocessable => (422, 9, "unprocessable", "The request contradicts an earlier one"),
+            Self::UpgradeRequired => (426, 9, "upgrade-required", "This client is too old"),
             Self::RateLimited => (429, 8, "rate-limited", "Too many requests"),
             Self::Internal => (500, 13, "internal", "Something went wrong here"),
             Self::Unimplemented => (501, 12, "unimplemented", "Not available in this version"),

@@ -88,4 +88,25 @@ mod tests {
         breaker.recovered();
         assert_eq!([breaker.permit(), breaker.permit()], [Permit::Open; 2]);
     }
+
+    #[test]
+    fn of_those_who_come_at_once_one_asks() {
+        const CALLERS: usize = 4;
+        let breaker = Breaker::new();
+        std::thread::sleep(Duration::from_micros(2));
+        for round in 0..500 {
+            // Since long ago.
+            breaker.next.store(1, Ordering::Relaxed);
+            let (start, probes) = (std::sync::Barrier::new(CALLERS), std::sync::atomic::AtomicUsize::new(0));
+            std::thread::scope(|scope| {
+                for _ in 0..CALLERS {
+                    scope.spawn(|| {
+                        start.wait();
+                        probes.fetch_add(usize::from(breaker.permit() == Permit::Probe), Ordering::Relaxed);
+                    });
+                }
+            });
+            assert_eq!(probes.into_inner(), 1, "round {round}");
+        }
+    }
 }

@@ -5,13 +5,18 @@
 //! - an error is a problem document (RFC 9457), or a gRPC status where the caller speaks gRPC
 //! - a panic in a handler is that request's error and nobody else's
 //! - the caller's trace goes on (`traceparent`)
+//! - nobody may have more connections, send a larger head, or take longer over a head or an answer than [`Limits`] says
 
+mod address;
 mod admin;
+mod admission;
 mod body;
 mod caller;
 mod direct;
+mod network;
 mod problem;
 mod serve;
+mod socket;
 
 use std::any::Any;
 use std::str::FromStr;
@@ -31,11 +36,13 @@ use tracing::{Instrument, Span};
 use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels, Metrics};
 use crate::telemetry::TraceContext;
 
+pub use address::client_address;
 pub use admin::admin;
-pub use body::{Body, Query};
+pub use body::{Body, BodyTimeout, Query};
 pub use caller::{Caller, Credentials, Right, Service, TokenHash};
 pub use direct::Routes;
 pub(crate) use direct::Served;
+pub use network::{Network, NotANetwork};
 pub use problem::Problem;
 pub(crate) use serve::serve;
 pub use serve::{Connection, Held, Limits};

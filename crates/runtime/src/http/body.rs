@@ -1,31 +1,57 @@
 //! What callers send, read so that a mistake is answered with a problem document that says what to do.
 
+use std::time::Duration;
+
 use axum::Json;
-use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::rejection::{BytesRejection, FailedToBufferBody, JsonRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use base::Code;
 use http::request::Parts;
 use serde::de::DeserializeOwned;
+use tokio::time::timeout;
 
 use super::Problem;
 
-/// The JSON body of a request.
+/// The JSON body of a request. How large it may be is for the router to say, with axum's `DefaultBodyLimit`.
 #[derive(Clone, Copy, Debug)]
 pub struct Body<T>(pub T);
+
+/// How long a caller may take to send a body, as an extension of the request: `.layer(Extension(BodyTimeout(…)))`.
+#[derive(Clone, Copy, Debug)]
+pub struct BodyTimeout(pub Duration);
+
+impl Default for BodyTimeout {
+    fn default() -> Self {
+        Self(Duration::from_secs(30))
+    }
+}
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let Json(value) = Json::from_request(request, state).await.map_err(|rejection| {
-            let code = match rejection {
-                JsonRejection::BytesRejection(_) => Code::TooLarge,
-                _ => Code::InvalidArgument,
-            };
-            Problem::new(code).detail(format!("The body: {}", rejection.body_text()))
-        })?;
-        Ok(Self(value))
+        let BodyTimeout(limit) = request.extensions().get().copied().unwrap_or_default();
+        match timeout(limit, Json::from_request(request, state)).await {
+            Ok(Ok(Json(value))) => Ok(Self(value)),
+            Ok(Err(rejection)) => Err(Problem::new(code(&rejection)).detail(detail(&rejection))),
+            Err(_) => Err(Problem::new(Code::SlowRequest).detail("The body did not arrive in time.")),
+        }
     }
+}
+
+fn code(rejection: &JsonRejection) -> Code {
+    use FailedToBufferBody::LengthLimitError;
+    match rejection {
+        JsonRejection::MissingJsonContentType(_) => Code::UnsupportedMediaType,
+        JsonRejection::BytesRejection(BytesRejection::FailedToBufferBody(LengthLimitError(_))) => {
+            Code::TooLarge
+        }
+        _ => Code::InvalidArgument,
+    }
+}
+
+fn detail(rejection: &JsonRejection) -> String {
+    format!("The body: {}", rejection.body_text())
 }
 
 /// The query of a request.

@@ -24,7 +24,7 @@ use tower::Service;
 use tracing::{Instrument, Span};
 
 use super::{Connection, Leave, Problem, REQUEST_ID, identify, is_grpc, known_method, request_id, span};
-use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels};
+use crate::metrics::{ConnectionMetrics, HttpLabels, HttpMetrics, ListenerLabels};
 use crate::telemetry::is_traced;
 
 type Handler = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Response> + Send + Sync>;
@@ -77,6 +77,7 @@ pub(crate) struct Served {
     router: Router,
     direct: Arc<HashMap<String, Arc<Direct>>>,
     connection: Option<Connection>,
+    connections: ConnectionMetrics,
 }
 
 struct Direct {
@@ -110,7 +111,12 @@ impl Served {
             };
             (route, Arc::new(direct))
         };
-        Self { router, direct: Arc::new(direct.into_iter().map(of).collect()), connection: None }
+        let direct = Arc::new(direct.into_iter().map(of).collect());
+        Self { router, direct, connection: None, connections: metrics.connections(listener) }
+    }
+
+    pub(super) fn connections(&self) -> &ConnectionMetrics {
+        &self.connections
     }
 
     /// The same for the requests of one connection.

@@ -6,7 +6,7 @@ use base::Code;
 use base::id::RequestId;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::{HeaderName, HeaderValue, StatusCode};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
@@ -16,16 +16,23 @@ const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 pub struct Problem {
     code: Code,
     detail: Option<String>,
+    members: Vec<(&'static str, Value)>,
 }
 
 impl Problem {
     pub const fn new(code: Code) -> Self {
-        Self { code, detail: None }
+        Self { code, detail: None, members: Vec::new() }
     }
 
     /// What the caller can do about it.
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.detail = Some(detail.into());
+        self
+    }
+
+    /// One more member of the document, for programs to read. Those that every problem has cannot be replaced.
+    pub fn with(mut self, name: &'static str, value: impl Into<Value>) -> Self {
+        self.members.push((name, value.into()));
         self
     }
 
@@ -36,14 +43,16 @@ impl Problem {
             self.render_grpc(&mut response);
             return response;
         }
-        let document = json!({
-            "type": self.code.problem_type(),
-            "title": self.code.title(),
-            "status": self.code.http_status(),
-            "detail": self.detail,
-            "request_id": request_id.as_str(),
-        });
-        *response.body_mut() = Body::from(document.to_string());
+        let every = [
+            ("type", json!(self.code.problem_type())),
+            ("title", json!(self.code.title())),
+            ("status", json!(self.code.http_status())),
+            ("detail", json!(self.detail)),
+            ("request_id", json!(request_id.as_str())),
+        ];
+        let members = self.members.iter().cloned().chain(every);
+        let document: Map<String, Value> = members.map(|(name, value)| (name.to_owned(), value)).collect();
+        *response.body_mut() = Body::from(Value::Object(document).to_string());
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
         response
     }

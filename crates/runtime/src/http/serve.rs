@@ -3,6 +3,7 @@
 //! Ours rather than axum's, which leaves connections behind when it is aborted and waits for slow clients for ever.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -16,7 +17,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::Served;
+use super::admission::{Admission, Seat};
+use super::socket::Socket;
+use super::{Network, Served};
 use crate::lifecycle::Drain;
 
 /// How long to wait when no connection can be accepted, for example because there are too many open files.
@@ -25,26 +28,53 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How long to wait before looking again whether a client has said more.
 const MORE: Duration = Duration::from_millis(10);
 
+/// The least that hyper can be told for a head.
+const LEAST_HEAD: usize = 8 * 1024;
+
+/// How much of the answer to one HTTP/2 request is kept for a client that does not take it.
+const SEND_BUFFER: usize = 64 * 1024;
+
+/// How many HTTP/2 requests a client may take back before they were looked at, and how many may be refused for mistakes,
+/// before the connection is closed: each costs the client next to nothing. What h2 has by default, to be sure of it.
+const MAX_RESETS: usize = 20;
+const MAX_MISTAKES: usize = 1024;
+
 /// Limits of a listener.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Limits {
     /// How long a client may take to send the head of a request, and how long a connection may rest between two.
     pub header_timeout: Duration,
+    /// How long a client may leave its answer lying before it is cut off.
+    pub write_timeout: Duration,
+    /// How large the head of a request may be, in bytes; at least 8 KiB.
+    pub max_head: u32,
     /// How many requests one HTTP/2 connection may have open.
     pub max_streams: u32,
+    /// How many connections a listener may have.
+    pub max_connections: u32,
+    /// How many of them may be from one address, or from one /64 of IPv6; 0 for any number.
+    pub max_connections_per_address: u32,
+    /// Whose connections are not counted by address.
+    pub trusted_proxies: Vec<Network>,
 }
 
 /// The connection that a request came by; every request carries it as an extension.
 #[derive(Clone, Debug)]
 pub struct Connection {
+    peer: SocketAddr,
     drain: Drain,
     held: Arc<AtomicUsize>,
 }
 
 impl Connection {
-    /// A connection of a listener that stops with `drain`.
-    pub fn new(drain: Drain) -> Self {
-        Self { drain, held: Arc::default() }
+    /// A connection from `peer`, of a listener that stops with `drain`.
+    pub fn new(peer: SocketAddr, drain: Drain) -> Self {
+        Self { peer, drain, held: Arc::default() }
+    }
+
+    /// The other end: the client, or a proxy in front of it.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
     }
 
     /// Tells when the listener stops, for answers that have no end of their own.
@@ -78,12 +108,25 @@ pub(crate) async fn serve(
     drain: Drain,
     tracker: TaskTracker,
 ) {
+    let admission = Admission::new(
+        limits.max_connections,
+        limits.max_connections_per_address,
+        limits.trusted_proxies.clone(),
+        served.connections().clone(),
+    );
+    let limits = Arc::new(limits);
     let tasks = Tasks { tracker, stop: CancellationToken::new() };
     let _stop = tasks.stop.clone().drop_guard();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => tasks.spawn(connection(stream, served.clone(), limits, drain.clone(), tasks.clone())),
+                Ok((stream, peer)) => match admission.admit(peer.ip()) {
+                    Ok(seat) => {
+                        let arrival = Arrival { stream, connection: Connection::new(peer, drain.clone()), seat };
+                        tasks.spawn(connection(arrival, served.clone(), limits.clone(), tasks.clone()));
+                    }
+                    Err(refusal) => tracing::debug!(%peer, reason = refusal.word(), "connection refused"),
+                },
                 Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
                     tracing::error!(cause = %error, "no connection can be accepted");
@@ -98,7 +141,16 @@ pub(crate) async fn serve(
     tasks.tracker.wait().await;
 }
 
-async fn connection(stream: TcpStream, served: Served, limits: Limits, drain: Drain, tasks: Tasks) {
+/// A connection that was let in.
+struct Arrival {
+    stream: TcpStream,
+    connection: Connection,
+    seat: Seat,
+}
+
+async fn connection(arrival: Arrival, served: Served, limits: Arc<Limits>, tasks: Tasks) {
+    let Arrival { stream, connection, seat: _seat } = arrival;
+    let drain = connection.drain.clone();
     // An answer is written at once, not when the next one comes.
     let _ = stream.set_nodelay(true);
     let spoken = tokio::select! {
@@ -108,15 +160,25 @@ async fn connection(stream: TcpStream, served: Served, limits: Limits, drain: Dr
     if !spoken {
         return;
     }
+    let max_head = usize::try_from(limits.max_head).unwrap_or(usize::MAX).max(LEAST_HEAD);
     let mut builder = auto::Builder::new(tasks);
-    builder.http1().timer(TokioTimer::new()).header_read_timeout(limits.header_timeout);
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_timeout)
+        .max_buf_size(max_head);
     builder
         .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(limits.header_timeout))
-        .max_concurrent_streams(limits.max_streams);
-    let service = TowerToHyperService::new(served.on(Connection::new(drain.clone())));
-    let served = builder.serve_connection_with_upgrades(TokioIo::new(stream), service);
+        .max_concurrent_streams(limits.max_streams)
+        .max_header_list_size(limits.max_head)
+        .max_send_buf_size(SEND_BUFFER)
+        .max_pending_accept_reset_streams(MAX_RESETS)
+        .max_local_error_reset_streams(MAX_MISTAKES);
+    let socket = Socket::new(stream, limits.write_timeout, served.connections().cut.clone());
+    let service = TowerToHyperService::new(served.on(connection));
+    let served = builder.serve_connection_with_upgrades(TokioIo::new(socket), service);
     tokio::pin!(served);
     let ended = tokio::select! {
         ended = served.as_mut() => ended,
@@ -170,3 +232,6 @@ where
         self.spawn(task);
     }
 }
+
+#[cfg(test)]
+mod tests;

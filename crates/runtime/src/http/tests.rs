@@ -1,4 +1,5 @@
 use axum::body::{Body, to_bytes};
+use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 
@@ -16,6 +17,12 @@ fn service() -> (Served, Metrics) {
         .route(
             "/busy",
             get(async || ([("retry-after", "3")], Problem::new(Code::Unavailable).detail("Try later."))),
+        );
+    let router = router
+        .route("/body", post(async |_: crate::http::Body<u64>| "read").layer(DefaultBodyLimit::max(10)))
+        .route(
+            "/old",
+            get(async || Problem::new(Code::UpgradeRequired).with("minimum", "1.2").with("status", 1)),
         );
     let routes = Routes::new(router)
         .direct("/direct/hello", |_| Box::pin(async { "hello".into_response() }))
@@ -64,6 +71,32 @@ async fn errors_are_problem_documents() {
         (response.status().as_u16(), &response.headers()["retry-after"]),
         (503, &HeaderValue::from(3))
     );
+}
+
+#[tokio::test]
+async fn a_problem_may_have_members_of_its_own() {
+    let (response, _) = ask(Request::builder().uri("/old")).await;
+    assert_eq!(response.status(), 426);
+    let document = json_of(response).await;
+    assert_eq!((&document["minimum"], &document["status"]), (&json!("1.2"), &json!(426)));
+}
+
+#[tokio::test]
+async fn a_body_that_cannot_be_read_is_refused_for_what_is_wrong_with_it() {
+    for (content_type, body, expected) in [
+        ("application/json", "7", 200),
+        ("application/json; charset=utf-8", "7", 200),
+        ("application/vnd.game+json", "7", 200),
+        ("application/json", "seven", 400),
+        ("application/json", "\"7\"", 400),
+        ("application/json", "70000000000", 413),
+        ("text/plain", "7", 415),
+        ("", "7", 415),
+    ] {
+        let request = Request::post("/body").header("content-type", content_type);
+        let response = service().0.answer(request.body(Body::from(body)).unwrap()).await;
+        assert_eq!(response.status(), expected, "{content_type} {body}");
+    }
 }
 
 #[tokio::test]

@@ -124,7 +124,7 @@ impl Process {
         routes: impl Into<Routes>,
     ) {
         let served = self.serving.wrap(name, routes.into());
-        let limits = self.limits;
+        let limits = self.limits.clone();
         self.start(stage, name, |drain, tasks| serve(listener, served, limits, drain, tasks));
     }
 

@@ -21,7 +21,15 @@ const CONFIG: Config = Config {
     restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
 };
 
-const LIMITS: Limits = Limits { header_timeout: Duration::from_secs(30), max_streams: 100 };
+const LIMITS: Limits = Limits {
+    header_timeout: Duration::from_secs(30),
+    write_timeout: Duration::from_secs(30),
+    max_head: 16 * 1024,
+    max_streams: 100,
+    max_connections: 100,
+    max_connections_per_address: 0,
+    trusted_proxies: Vec::new(),
+};
 
 type Started = Result<(), &'static str>;
 

@@ -1,0 +1,259 @@
+use std::net::Ipv4Addr;
+
+use ::http::HeaderMap;
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Extension, Router};
+use base::Code;
+use futures::StreamExt;
+use futures::stream;
+use testkit::eventually;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpSocket;
+use tokio::sync::Notify;
+
+use super::*;
+use crate::Metrics;
+use crate::http::{BodyTimeout, Problem, Serving, client_address};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+const LIMITS: Limits = Limits {
+    header_timeout: PATIENCE,
+    write_timeout: PATIENCE,
+    max_head: 16 * 1024,
+    max_streams: 100,
+    max_connections: 100,
+    max_connections_per_address: 0,
+    trusted_proxies: Vec::new(),
+};
+
+/// A listener that serves.
+struct World {
+    address: SocketAddr,
+    metrics: Metrics,
+    _stop: tokio_util::task::AbortOnDropHandle<()>,
+}
+
+impl World {
+    async fn start(limits: Limits, router: Router) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, metrics) = (listener.local_addr().unwrap(), Metrics::new("0"));
+        let router = router.route("/", get(async || "hello"));
+        let served = Serving::new(&metrics).wrap("test", router.into());
+        let serving = tokio::spawn(serve(listener, served, limits, Drain::new(), TaskTracker::new()));
+        Self { address, metrics, _stop: tokio_util::task::AbortOnDropHandle::new(serving) }
+    }
+
+    /// A connection from one of the many addresses of this machine.
+    async fn connect(&self, last: u8) -> TcpStream {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind((Ipv4Addr::new(127, 0, 0, last), 0).into()).unwrap();
+        socket.connect(self.address).await.unwrap()
+    }
+
+    /// A connection that has been answered, if it is served at all.
+    async fn enter(&self, last: u8) -> Option<TcpStream> {
+        let mut client = self.connect(last).await;
+        let answer = ask(&mut client, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+        answer.contains("hello").then_some(client)
+    }
+
+    fn has(&self, metric: &str) -> bool {
+        self.metrics.encode().lines().any(|line| line == metric)
+    }
+
+    async fn until(&self, metric: &str) {
+        eventually(metric, PATIENCE, || async { self.has(metric) }).await;
+    }
+}
+
+/// Sends this and reads what comes at once; nothing when the connection is closed.
+async fn ask(client: &mut TcpStream, request: &str) -> String {
+    let mut answer = vec![0; 64 * 1024];
+    let _ = client.write_all(request.as_bytes()).await;
+    let read = timeout(PATIENCE, client.read(&mut answer)).await.expect("an answer or an end");
+    String::from_utf8_lossy(&answer[..read.unwrap_or(0)]).into_owned()
+}
+
+/// Reads until the connection is closed.
+async fn rest(client: &mut TcpStream) -> Vec<u8> {
+    let mut rest = Vec::new();
+    let _ = timeout(PATIENCE, client.read_to_end(&mut rest)).await.expect("the connection ends");
+    rest
+}
+
+#[tokio::test]
+async fn an_address_may_have_only_so_many_connections() {
+    let world = World::start(Limits { max_connections_per_address: 2, ..LIMITS }, Router::new()).await;
+    let first = world.enter(1).await.unwrap();
+    let _second = world.enter(1).await.unwrap();
+    assert!(world.enter(1).await.is_none());
+    let _other = world.enter(2).await.expect("another address has its own");
+    assert!(world.has("playhouse_http_connections{listener=\"test\"} 3"));
+    assert!(world.has("playhouse_http_connections_refused_total{listener=\"test\",reason=\"address\"} 1"));
+    drop(first);
+    world.until("playhouse_http_connections{listener=\"test\"} 2").await;
+    assert!(world.enter(1).await.is_some(), "there is room again");
+}
+
+#[tokio::test]
+async fn a_proxy_of_ours_may_have_as_many_as_there_is_room_for() {
+    let limits = Limits {
+        max_connections: 4,
+        max_connections_per_address: 1,
+        trusted_proxies: vec!["127.0.0.1".parse().unwrap()],
+        ..LIMITS
+    };
+    let world = World::start(limits, Router::new()).await;
+    let mut open = vec![world.enter(2).await.unwrap()];
+    assert!(world.enter(2).await.is_none());
+    for _ in 0..3 {
+        open.push(world.enter(1).await.unwrap());
+    }
+    assert!(world.enter(1).await.is_none() && world.enter(3).await.is_none(), "there is no room for anybody");
+    assert!(world.has("playhouse_http_connections_refused_total{listener=\"test\",reason=\"full\"} 2"));
+    open.clear();
+    world.until("playhouse_http_connections{listener=\"test\"} 0").await;
+    assert!(world.enter(3).await.is_some());
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_counts_too() {
+    let world = World::start(Limits { max_connections: 1, ..LIMITS }, Router::new()).await;
+    let _silent = world.connect(1).await;
+    world.until("playhouse_http_connections{listener=\"test\"} 1").await;
+    assert!(world.enter(1).await.is_none());
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_take_its_answer_is_cut_off_and_nobody_else() {
+    const CHUNKS: usize = 64;
+    let chunk = || Ok::<_, io::Error>(Bytes::from(vec![b'x'; 256 * 1024]));
+    let wake = Arc::new(Notify::new());
+    let woken = wake.clone();
+    // An answer that stays open, with long silences.
+    let quiet = move || {
+        let (first, second) = (Ok(Bytes::from("first")), woken.clone());
+        let later = stream::once(async move {
+            second.notified().await;
+            Ok::<_, io::Error>(Bytes::from("second"))
+        });
+        Body::from_stream(stream::iter([first]).chain(later))
+    };
+    let router = Router::new()
+        .route("/endless", get(async move || Body::from_stream(stream::repeat_with(chunk))))
+        .route("/large", get(async move || Body::from_stream(stream::repeat_with(chunk).take(CHUNKS))))
+        .route("/quiet", get(async move || quiet()));
+    let write_timeout = Duration::from_secs(1);
+    let world = World::start(Limits { write_timeout, ..LIMITS }, router).await;
+    let request = |path: &str| format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+
+    let mut idle = world.connect(1).await;
+    assert!(ask(&mut idle, &request("/quiet")).await.starts_with("HTTP/1.1 200"));
+    let started = std::time::Instant::now();
+    let mut stuck = world.connect(1).await;
+    stuck.write_all(request("/endless").as_bytes()).await.unwrap();
+    let mut slow = world.connect(1).await;
+    slow.write_all(request("/large").as_bytes()).await.unwrap();
+
+    // One that takes its time, but takes: longer in all than the one that is stuck has.
+    let (mut taken, mut buffer) = (0, vec![0; 256 * 1024]);
+    while let Ok(read @ 1..) = slow.read(&mut buffer).await {
+        taken += read;
+        tokio::time::sleep(Duration::from_millis(15)).await;
+    }
+    assert!(taken > CHUNKS * 256 * 1024, "{taken}");
+    world.until("playhouse_http_connections_cut_total{listener=\"test\"} 1").await;
+    assert!(started.elapsed() >= write_timeout);
+    rest(&mut stuck).await;
+    assert!(world.has("playhouse_http_connections{listener=\"test\"} 1"), "{}", world.metrics.encode());
+    wake.notify_one();
+    assert!(String::from_utf8(rest(&mut idle).await).unwrap().contains("second"));
+    assert!(world.has("playhouse_http_connections_cut_total{listener=\"test\"} 1"));
+}
+
+#[tokio::test]
+async fn a_head_may_be_only_so_large() {
+    let world = World::start(LIMITS, Router::new()).await;
+    let head = |size: usize| {
+        format!("GET / HTTP/1.1\r\nhost: x\r\nconnection: close\r\nx-pad: {}\r\n\r\n", "x".repeat(size))
+    };
+    let status = |answer: String| answer.lines().next().unwrap_or_default().to_owned();
+    let many = format!("GET / HTTP/1.1\r\nhost: x\r\n{}\r\n", "a: b\r\n".repeat(200));
+    let address = format!("GET /{} HTTP/1.1\r\nhost: x\r\n\r\n", "x".repeat(20_000));
+    for (request, expected) in [
+        (head(12_000), "HTTP/1.1 200 OK"),
+        (head(20_000), "HTTP/1.1 431 Request Header Fields Too Large"),
+        (head(2_000_000), "HTTP/1.1 431 Request Header Fields Too Large"),
+        (many, "HTTP/1.1 431 Request Header Fields Too Large"),
+        (address, "HTTP/1.1 431 Request Header Fields Too Large"),
+    ] {
+        let mut client = world.connect(1).await;
+        let (mut reading, mut writing) = client.split();
+        let send = async {
+            // The other end may have heard enough before all is sent.
+            let _ = writing.write_all(request.as_bytes()).await;
+            std::future::pending::<()>().await;
+        };
+        let mut answer = vec![0; 1024];
+        let read = tokio::select! {
+            read = timeout(PATIENCE, reading.read(&mut answer)) => read.unwrap().unwrap(),
+            () = send => 0,
+        };
+        assert_eq!(status(String::from_utf8_lossy(&answer[..read]).into_owned()), expected);
+    }
+
+    let client = reqwest::Client::builder().http2_prior_knowledge().build().unwrap();
+    let url = format!("http://{}/", world.address);
+    for (size, expected) in [(12_000, 200), (20_000, 431)] {
+        let answer = client.get(&url).header("x-pad", "x".repeat(size)).send().await.unwrap();
+        assert_eq!(answer.status(), expected, "{size}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_that_never_ends_is_not_waited_for() {
+    async fn read(_: crate::http::Body<serde_json::Value>) -> &'static str {
+        "read"
+    }
+    async fn deadline(request: Request, next: Next) -> axum::response::Response {
+        let answered = timeout(Duration::from_millis(200), next.run(request)).await;
+        answered.unwrap_or_else(|_| Problem::new(Code::Timeout).into_response())
+    }
+    let router = Router::new()
+        .route("/body", post(read).layer(Extension(BodyTimeout(Duration::from_millis(200)))))
+        .route("/deadline", post(read).layer(middleware::from_fn(deadline)));
+    let world = World::start(LIMITS, router).await;
+    for (path, expected) in [("/body", "request-timeout"), ("/deadline", "problem:timeout")] {
+        let mut client = world.connect(1).await;
+        let head = "host: x\r\ncontent-type: application/json\r\ncontent-length: 100";
+        client
+            .write_all(format!("POST {path} HTTP/1.1\r\n{head}\r\n\r\n{{\"half\":").as_bytes())
+            .await
+            .unwrap();
+        let answer = String::from_utf8(rest(&mut client).await).unwrap();
+        assert!(answer.contains(expected), "{answer}");
+    }
+    assert!(world.has("playhouse_http_connections{listener=\"test\"} 0"));
+}
+
+#[tokio::test]
+async fn a_request_knows_where_it_came_from() {
+    let trusted: Vec<Network> = vec!["127.0.0.1".parse().unwrap()];
+    let who = async move |Extension(connection): Extension<Connection>, headers: HeaderMap| {
+        let peer = connection.peer();
+        format!("{peer} for {}.", client_address(&headers, peer.ip(), &trusted))
+    };
+    let world = World::start(LIMITS, Router::new().route("/who", get(who))).await;
+    for (last, client_is) in [(1, "192.0.2.7"), (2, "127.0.0.2")] {
+        let mut client = world.connect(last).await;
+        let answer =
+            ask(&mut client, "GET /who HTTP/1.1\r\nhost: x\r\nx-forwarded-for: 192.0.2.7\r\n\r\n").await;
+        let expected = format!("{} for {client_is}.", client.local_addr().unwrap());
+        assert!(answer.ends_with(&expected), "{answer}");
+    }
+}
