@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::id::Uuid;
+use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use runtime::Drain;
 use runtime::http::Connection;
@@ -30,6 +31,7 @@ use crate::frontend::{Frontend, ticket_id};
 use crate::metrics::{JoinLabels, Metrics};
 use crate::model::TicketId;
 use crate::store::{Claim, Claimed};
+use crate::wire;
 
 use self::presence::Presence;
 
@@ -139,11 +141,11 @@ impl Players {
 
     /// The player's tickets: those that wait, and those that were assigned and can still be read. The oldest come first.
     pub async fn tickets(&self, user: Uuid) -> Result<Vec<PlayerTicket>, Error> {
-        let found = self.frontend.store.of_player(user).await?;
-        let mut tickets: Vec<PlayerTicket> =
-            found.iter().filter_map(|(id, found)| PlayerTicket::read(user, id, found)).collect();
-        tickets.sort_by(|one, other| (one.created_at, &one.id).cmp(&(other.created_at, &other.id)));
-        Ok(tickets)
+        let mut found = self.frontend.store.of_player(user).await?;
+        let created =
+            |id: &TicketId, data: &Bytes| wire::ticket(id.clone(), data).ok().map(|ticket| ticket.created);
+        found.sort_by_cached_key(|(id, found)| found.data.as_ref().and_then(|data| created(id, data)));
+        Ok(found.iter().filter_map(|(id, found)| PlayerTicket::read(user, id, found)).collect())
     }
 
     /// One of the player's tickets.

@@ -1,19 +1,21 @@
 //! Stores to test, and tickets to put there.
 
+use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::Clock;
 use base::Timestamp;
+use base::id::Uuid;
 use buffa::{Message, MessageField};
 use buffa_types::google::protobuf as wkt;
 use bytes::Bytes;
 use futures::future::join_all;
 use hot::Hot;
 use matchmaking::model::{Moment, TicketId};
-use matchmaking::store::{Coordination, Entry, Group, NewTicket, Redises, Rules};
-use matchmaking::{Metrics, Store};
+use matchmaking::store::{Coordination, Entry, Group, NewTicket, Outcome, Redises, Rules};
+use matchmaking::{Frontend, FrontendConfig, Join, Metrics, PlayerTicket, Players, Queue, Store};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use proto::{openmatch, playhouse};
@@ -90,8 +92,17 @@ impl Setup {
         };
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        let store = Store::new(&hot, self.others.clone(), self.rules.clone(), clock.clone(), metrics);
-        Tickets { setup: self.clone(), store, clock, registry: Arc::new(registry) }
+        let store = Store::new(&hot, self.others.clone(), self.rules.clone(), clock.clone(), metrics.clone());
+        let config = FrontendConfig {
+            ticket_ttl: Duration::from_secs(600),
+            max_ticket_ttl: Duration::from_secs(3600),
+            max_ticket_size: 65_536,
+            max_fields: 100,
+            max_watchers: 100,
+            watch_check: Duration::from_millis(200),
+        };
+        let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
+        Tickets { setup: self.clone(), store, clock, frontend, metrics, registry: Arc::new(registry) }
     }
 }
 
@@ -101,6 +112,8 @@ pub(crate) struct Tickets {
     pub(crate) setup: Setup,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
+    pub(crate) frontend: Frontend,
+    metrics: Metrics,
     registry: Arc<Registry>,
 }
 
@@ -132,6 +145,18 @@ impl Tickets {
         for made in join_all(numbers.into_iter().map(|number| self.create(ticket(number)))).await {
             made.unwrap();
         }
+    }
+
+    /// What players can do here, with these queues.
+    pub(crate) fn players<const N: usize>(&self, queues: [(&str, Queue); N]) -> Players {
+        let queues: BTreeMap<String, Queue> = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
+        Players::new(self.frontend.clone(), queues, self.metrics.clone())
+    }
+
+    /// Assigns these tickets to each other, in a match of this name.
+    pub(crate) async fn play(&self, name: &str, tickets: &[&PlayerTicket]) {
+        let ids = tickets.iter().map(|ticket| ticket.id.clone()).collect();
+        assert_eq!(self.assign(&[group(name, ids)]).await.unwrap(), [Outcome::Assigned]);
     }
 
     /// Hands out tickets to an engine.
@@ -195,6 +220,16 @@ impl Raw {
     pub(crate) async fn get(&mut self, key: &str) -> Option<Bytes> {
         redis::cmd("GET").arg(key).query_async(&mut self.0).await.unwrap()
     }
+}
+
+/// Player number `n` of a test.
+pub(crate) fn user(number: u128) -> Uuid {
+    Uuid::from_u128(number + 1)
+}
+
+/// A wish to wait in this queue.
+pub(crate) fn to(queue: &str) -> Join {
+    Join { queue: queue.to_owned(), ..Join::default() }
 }
 
 pub(crate) fn id(number: usize) -> TicketId {

@@ -1,0 +1,199 @@
+//! A player's own tickets, and nobody else's.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use base::Code;
+use base::error::Coded;
+use futures::{Stream, StreamExt};
+use matchmaking::{Error, Join, PlayerState, PlayerTicket, Queue};
+use runtime::Drain;
+use runtime::http::Connection;
+
+use crate::setup::{PATIENCE, Setup, Tickets, to, user};
+
+for_every_store! {
+    a_ticket_carries_its_queue_its_player_and_what_the_player_set,
+    a_ticket_of_somebody_else_is_like_one_that_does_not_exist,
+    leaving_is_done_once_and_not_after_the_match,
+    who_watches_is_told_of_each_state_until_the_ticket_is_gone,
+    who_watches_when_the_process_stops_is_told_to_come_again,
+    watching_a_ticket_from_another_process_tells_its_state_first,
+}
+
+fn connection() -> Connection {
+    Connection::new(Drain::new())
+}
+
+/// Runs what tells of assignments, until the test is over.
+async fn listen(tickets: &Tickets) {
+    let frontend = tickets.frontend.clone();
+    tokio::spawn(async move { frontend.run(Drain::new()).await });
+}
+
+async fn next(stream: &mut (impl Stream<Item = Result<PlayerTicket, Error>> + Unpin)) -> PlayerTicket {
+    tokio::time::timeout(PATIENCE, stream.next()).await.expect("in time").expect("another").unwrap()
+}
+
+async fn a_ticket_carries_its_queue_its_player_and_what_the_player_set(setup: Setup) {
+    let tickets = setup.open().await;
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let ranked = Queue {
+        numbers: names(&["mmr", "level"]),
+        strings: names(&["region"]),
+        tags: names(&["crossplay"]),
+        ..Queue::default()
+    };
+    let players = tickets.players([("duel", Queue::default()), ("ranked", ranked)]);
+    let wish = Join {
+        numbers: [("mmr".to_owned(), 1500.0)].into(),
+        strings: [("region".to_owned(), "eu".to_owned())].into(),
+        tags: names(&["crossplay"]),
+        ..to("ranked")
+    };
+    let before = tickets.clock.now();
+    let ticket = players.join(user(0), wish.clone()).await.unwrap().ticket;
+    assert_eq!((ticket.queue.as_str(), ticket.state), ("ranked", PlayerState::Waiting));
+    assert!(ticket.created_at >= before && ticket.created_at.distance(before) < PATIENCE);
+    assert_eq!(ticket.expires_at, Some(ticket.created_at.after(Duration::from_secs(600))));
+    let stored = tickets.read(std::slice::from_ref(&ticket.id)).await.unwrap().remove(0);
+    assert_eq!(stored.fields.doubles, [("mmr".to_owned(), 1500.0)].into());
+    let strings = [("queue", "ranked"), ("region", "eu")];
+    assert_eq!(
+        stored.fields.strings,
+        strings.map(|(name, value)| (name.to_owned(), value.to_owned())).into()
+    );
+    assert_eq!(stored.fields.tags, ["crossplay"]);
+
+    let refused = async |wish: Join| {
+        let error = players.join(user(1), wish).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        error.to_string()
+    };
+    assert_eq!(refused(to("race")).await, "there is no queue \"race\"; there is duel, ranked");
+    let not = Join { numbers: [("elo".to_owned(), 1.0)].into(), ..wish.clone() };
+    assert_eq!(refused(not).await, "the queue ranked takes no number \"elo\"; it takes mmr, level");
+    let not = Join { strings: [("queue".to_owned(), "duel".to_owned())].into(), ..wish.clone() };
+    assert_eq!(refused(not).await, "the queue ranked takes no string \"queue\"; it takes region");
+    let not = Join { tags: names(&["beta"]), ..to("duel") };
+    assert_eq!(refused(not).await, "the queue duel takes no tag \"beta\"; it takes none");
+    for odd in [f64::NAN, f64::INFINITY] {
+        let not = Join { numbers: [("mmr".to_owned(), odd)].into(), ..to("ranked") };
+        assert_eq!(refused(not).await, "mmr must be a number");
+    }
+    let long = Join { strings: [("region".to_owned(), "x".repeat(70_000))].into(), ..to("ranked") };
+    assert!(refused(long).await.contains("at most 65536"));
+    assert_eq!(tickets.all().await.len(), 1);
+}
+
+async fn a_ticket_of_somebody_else_is_like_one_that_does_not_exist(setup: Setup) {
+    let tickets = setup.open().await;
+    let players = tickets.players([("duel", Queue::default())]);
+    let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
+    let id = ticket.id.as_str();
+    assert_eq!(players.ticket(user(0), id).await.unwrap(), ticket);
+    // One that an Open Match client made is nobody's.
+    tickets.create_all(0..1).await;
+    for (user, id) in [(user(1), id), (user(0), "t00000"), (user(0), "unknown")] {
+        let errors = [
+            players.ticket(user, id).await.unwrap_err(),
+            players.watch(user, id, &connection()).await.map(drop).unwrap_err(),
+        ];
+        for error in errors {
+            assert_eq!(error.to_string(), format!("there is no ticket {id}; it may have expired"));
+        }
+        players.leave(user, id).await.unwrap();
+    }
+    assert_eq!(players.tickets(user(1)).await.unwrap(), []);
+    assert_eq!(tickets.all().await.len(), 2, "nobody but their players takes them back");
+    assert_eq!(players.tickets(user(0)).await.unwrap(), [ticket]);
+}
+
+async fn leaving_is_done_once_and_not_after_the_match(setup: Setup) {
+    let tickets = setup.open().await;
+    let players = tickets.players([("duel", Queue::default())]);
+    let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
+    for _ in 0..2 {
+        players.leave(user(0), ticket.id.as_str()).await.unwrap();
+    }
+    assert!(matches!(players.ticket(user(0), ticket.id.as_str()).await, Err(Error::NotFound(_))));
+    let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
+    tickets.play("match", &[&ticket]).await;
+    let error = players.leave(user(0), ticket.id.as_str()).await.unwrap_err();
+    assert_eq!(error.code(), Code::FailedPrecondition);
+    let read = players.ticket(user(0), ticket.id.as_str()).await.unwrap();
+    assert_eq!((read.state, read.expires_at), (PlayerState::Assigned, None));
+    assert_eq!(read.assignment.unwrap().connection, "match");
+}
+
+async fn who_watches_is_told_of_each_state_until_the_ticket_is_gone(setup: Setup) {
+    let tickets = setup.with(|rules| rules.assigned_ttl = Duration::from_millis(500)).open().await;
+    listen(&tickets).await;
+    let players = tickets.players([("duel", Queue::default())]);
+    let [played, left] = [0, 1].map(user);
+    let mut streams = Vec::new();
+    for user in [played, left] {
+        let ticket = players.join(user, to("duel")).await.unwrap().ticket;
+        let watching = players.watch(user, ticket.id.as_str(), &connection()).await.unwrap();
+        let mut watching = Box::pin(watching);
+        assert_eq!(next(&mut watching).await, ticket);
+        streams.push((ticket, watching));
+    }
+    let (ticket, watching) = &mut streams[0];
+    tickets.play("match", &[ticket]).await;
+    let told = next(watching).await;
+    assert_eq!((&told.id, told.state), (&ticket.id, PlayerState::Assigned));
+    assert_eq!(told.assignment.unwrap().connection, "match");
+    players.leave(left, streams[1].0.id.as_str()).await.unwrap();
+    for (ticket, watching) in &mut streams {
+        let told = async {
+            let last = next(watching).await;
+            assert!(watching.next().await.is_none(), "that was the last");
+            last
+        };
+        tokio::pin!(told);
+        // An assigned one goes in its own time.
+        let last = loop {
+            tokio::select! {
+                last = &mut told => break last,
+                () = tokio::time::sleep(Duration::from_millis(10)) => tickets.pass(Duration::from_millis(10)),
+            }
+        };
+        assert_eq!((&last.id, last.state, last.assignment), (&ticket.id, PlayerState::Gone, None));
+    }
+}
+
+async fn who_watches_when_the_process_stops_is_told_to_come_again(setup: Setup) {
+    let tickets = setup.open().await;
+    listen(&tickets).await;
+    let players = tickets.players([("duel", Queue::default())]);
+    let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
+    let drain = Drain::new();
+    let watching = players.watch(user(0), ticket.id.as_str(), &Connection::new(drain.clone())).await.unwrap();
+    let mut watching = pin!(watching);
+    assert_eq!(next(&mut watching).await, ticket);
+    drain.request();
+    let last = tokio::time::timeout(PATIENCE, watching.next()).await.unwrap();
+    assert!(matches!(last, Some(Err(Error::Stopping))), "{last:?}");
+    assert!(watching.next().await.is_none());
+    assert_eq!(players.tickets(user(0)).await.unwrap(), [ticket], "it waits on");
+}
+
+async fn watching_a_ticket_from_another_process_tells_its_state_first(setup: Setup) {
+    let tickets = setup.open().await;
+    let other = tickets.elsewhere().await;
+    listen(&other).await;
+    let players = tickets.players([("duel", Queue::default())]);
+    let elsewhere = other.players([("duel", Queue::default())]);
+    let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
+    let mut early = pin!(elsewhere.watch(user(0), ticket.id.as_str(), &connection()).await.unwrap());
+    assert_eq!(next(&mut early).await.state, PlayerState::Waiting);
+    tickets.play("match", &[&ticket]).await;
+    let mut late = pin!(elsewhere.watch(user(0), ticket.id.as_str(), &connection()).await.unwrap());
+    let told = next(&mut late).await;
+    assert_eq!(next(&mut early).await, told);
+    assert_eq!(told.assignment.unwrap().connection, "match");
+    // Said once.
+    let more = tokio::time::timeout(Duration::from_millis(300), late.next()).await;
+    assert!(more.is_err(), "{more:?}");
+}
