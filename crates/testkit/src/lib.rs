@@ -6,6 +6,8 @@
 //! | a file or a database for one test, and a suite over all of them | [`SqlPlace`], [`on_all_stores!`] |
 //! | a room of one's own on a shared server | [`Database`], [`Keyspace`], [`Streams`] |
 //! | a server that is stopped, killed, paused, started again | the methods of [`Server`] |
+//! | an identity provider, its keys, its moods and its sessions | [`OidcProvider`], [`Keycloak`] |
+//! | a browser, and TLS for it | [`Browser`], [`TlsProxy`] |
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
 //! | a real program with its output, signals and exit status | [`Program`] |
 //! | waiting without guessing how long | [`eventually`] |
@@ -38,14 +40,19 @@
 //! The kit needs Linux: it leans on process groups, `waitid` and, where it exists, `/dev/shm`.
 
 pub mod bench;
+mod browser;
+mod cache;
 mod error;
 mod eventually;
 mod external;
 mod folder;
 mod guard;
+mod http;
 mod installed;
+mod keycloak;
 mod nats_server;
 mod need;
+mod oidc_provider;
 mod port;
 mod process;
 mod program;
@@ -54,18 +61,24 @@ mod redis_server;
 mod server;
 mod sql_place;
 mod sql_server;
+mod tls_proxy;
 mod unique;
 
+pub use browser::{Browser, BrowserBuilder, Cookie};
 pub use error::Error;
 pub use eventually::{Observation, eventually};
 pub use folder::{Folder, target};
 pub use guard::pid as guard_pid;
+pub use keycloak::{Keycloak, KeycloakKind, RealmSettings};
 pub use nats_server::{Nats, NatsBuilder, NatsKind, Streams};
 #[doc(hidden)]
 pub use need::or_skip;
+pub use oidc_provider::{Clients, OidcProvider, OidcProviderKind, Uris};
+pub use port::free_port;
 pub use program::{Line, Program, Running, Stream};
 pub use proxy::{Bytes, Proxy};
 pub use redis_server::{Keyspace, Redis, RedisBuilder, RedisKind};
 pub use server::Server;
 pub use sql_place::SqlPlace;
 pub use sql_server::{Database, Flavour, SqlBuilder, SqlKind, SqlServer};
+pub use tls_proxy::TlsProxy;

@@ -121,7 +121,7 @@ impl NatsBuilder {
 
     /// Starts it and waits until it answers.
     pub async fn start(self) -> Result<Nats, Error> {
-        Server::start(self.kind()?).await
+        Server::of(self.kind()?).await
     }
 
     fn kind(self) -> Result<NatsKind, Error> {

@@ -16,7 +16,7 @@ const ENOUGH: u16 = 2_000;
 /// Not one that the kernel hands out by itself: those are the source ports of outgoing connections.
 /// While a server is down for a restart, one of them could take its port; a client that tries the
 /// port again and again can even end up connected to itself.
-pub(crate) fn free_port() -> io::Result<u16> {
+pub fn free_port() -> io::Result<u16> {
     let handed_out = fs::read_to_string(RANGE_FILE).ok().and_then(|text| parse(&text));
     if let Some(range) = handed_out.and_then(outside) {
         for _ in 0..100 {

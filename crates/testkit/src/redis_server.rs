@@ -110,7 +110,7 @@ impl RedisBuilder {
 
     /// Starts it and waits until it answers.
     pub async fn start(self) -> Result<Redis, Error> {
-        Server::start(self.kind()?).await
+        Server::of(self.kind()?).await
     }
 
     fn kind(self) -> Result<RedisKind, Error> {

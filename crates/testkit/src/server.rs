@@ -30,6 +30,11 @@ pub trait Kind: Debug + Send + Sync + Sized + 'static {
     /// Whether the data must lie on a real disk.
     fn on_disk(&self) -> bool;
 
+    /// How long to wait for it.
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
     /// Fills the folders before the first start. May block.
     fn prepare(&self, place: &Place) -> Result<(), Error>;
 
@@ -76,7 +81,7 @@ pub(crate) struct Own {
 }
 
 impl<K: Kind> Server<K> {
-    pub(crate) async fn start(kind: K) -> Result<Self, Error> {
+    pub(crate) async fn of(kind: K) -> Result<Self, Error> {
         // Blocking: it copies files and may wait for another process that makes the same template.
         let preparing = tokio::task::spawn_blocking(move || {
             let place = Place::new(&kind)?;
@@ -296,9 +301,9 @@ async fn run<K: Kind>(kind: &K, place: &Place) -> Result<Process, NoStart> {
             // Ended, or silent for too long: a stranger at its port may be what keeps us waiting.
             _ = process.exited(ONE_LOOK) => "no answer".to_owned(),
         };
-        if started.elapsed() > PATIENCE {
-            let log = tail(&log_path, said_before);
-            return Err(failed(format!("not ready within {PATIENCE:?}: {seen}; the end of its log:\n{log}")));
+        if started.elapsed() > kind.patience() {
+            let (log, patience) = (tail(&log_path, said_before), kind.patience());
+            return Err(failed(format!("not ready within {patience:?}: {seen}; the end of its log:\n{log}")));
         }
         pace.rest().await;
     }
@@ -326,7 +331,7 @@ pub(crate) async fn assert_notices_taken_port<K: Kind>(kind: K, another: K) {
     assert!(matches!(run(&kind, &place).await, Err(NoStart::PortTaken)));
     drop(silent);
 
-    let another = Server::start(another).await.unwrap();
+    let another = Server::of(another).await.unwrap();
     place.port = another.addr().port();
     assert!(matches!(run(&kind, &place).await, Err(NoStart::PortTaken)));
 }

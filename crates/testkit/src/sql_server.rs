@@ -146,7 +146,7 @@ impl SqlBuilder {
         // Finding it runs programs to ask for their versions.
         let finding = tokio::task::spawn_blocking(move || self.kind());
         let kind = finding.await.map_err(|stopped| Error::Failed(stopped.to_string()))??;
-        Server::start(kind).await
+        Server::of(kind).await
     }
 
     fn kind(self) -> Result<SqlKind, Error> {

@@ -1,16 +1,13 @@
 //! A data folder that is made once per server version and copied for each server.
 //!
-//! Making one takes seconds, a copy takes milliseconds. Any number of processes may want it at the same
-//! time and any of them may be killed while making it: a file lock, which the kernel releases, lets one
-//! at a time work, and a rename makes the result appear complete or not at all.
+//! Making one takes seconds, a copy takes milliseconds.
 
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::engine::{Engine, FIRST_WORDS, Flavour};
-use crate::Error;
 use crate::folder::{Folder, copy, target};
+use crate::{Error, cache};
 
 /// To be raised when the options change with which the folder is made.
 const EDITION: u32 = 1;
@@ -21,29 +18,11 @@ pub(super) fn ready(engine: &Engine) -> Result<PathBuf, Error> {
 }
 
 fn ready_in(home: &Path, engine: &Engine) -> Result<PathBuf, Error> {
-    let failed = |error: io::Error| Error::failed("the template of the data folder", error);
-    let template = home.join(name(engine));
-    if template.exists() {
-        return Ok(template);
-    }
-    let unfinished = template.with_extension("unfinished");
-    fs::create_dir_all(home).map_err(failed)?;
-    let lock = File::create(template.with_extension("lock")).map_err(failed)?;
-    lock.lock().map_err(failed)?;
-    // Made by somebody else while we waited?
-    if !template.exists() {
-        // Whatever is here is from a machine that went down: processes clean up after themselves.
-        match fs::remove_dir_all(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
-            _ => {}
-        }
+    cache::ready_in(home, &name(engine), |folder| {
         let made = make(engine)?;
-        let copied = Folder::within(&unfinished).map_err(failed)?;
-        copy(&made.path().join("data"), copied.path()).map_err(failed)?;
-        copied.publish(&template).map_err(failed)?;
-        let _ = fs::remove_dir(&unfinished);
-    }
-    Ok(template)
+        copy(&made.path().join("data"), folder)
+            .map_err(|error| Error::failed("the template of the data folder", error))
+    })
 }
 
 fn name(engine: &Engine) -> String {
@@ -63,23 +42,13 @@ fn name(engine: &Engine) -> String {
 fn make(engine: &Engine) -> Result<Folder, Error> {
     let failed = |why: String| Error::failed("making a data folder", why);
     let folder = Folder::fresh().map_err(|error| failed(error.to_string()))?;
-    let log_path = folder.path().join("log");
     let data = folder.path().join("data");
     let scratch = folder.path().join("scratch");
     fs::create_dir(&scratch).map_err(|error| failed(error.to_string()))?;
     let first_words = folder.path().join("first.sql");
     fs::write(&first_words, FIRST_WORDS).map_err(|error| failed(error.to_string()))?;
-    let log = File::create(&log_path).map_err(|error| failed(error.to_string()))?;
-    let both = log.try_clone().map_err(|error| failed(error.to_string()))?;
-    let process = engine
-        .installer(&data, &scratch, &first_words)
-        .start(log, both)
-        .map_err(|error| failed(error.to_string()))?;
-    let status = process.wait();
-    if !status.success() {
-        let log = fs::read_to_string(&log_path).unwrap_or_default();
-        return Err(failed(format!("{status}; its log:\n{log}")));
-    }
+    let installer = engine.installer(&data, &scratch, &first_words);
+    cache::run("making a data folder", &installer, &folder.path().join("log"))?;
     // MySQL's identity of a server; each copy gets its own.
     let _ = fs::remove_file(data.join("auto.cnf"));
     Ok(folder)

@@ -3,9 +3,12 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests are tests too, which clippy cannot see")]
 #![expect(clippy::print_stdout, reason = "how a process in a role talks to the test that started it")]
 
+mod browser;
 mod external;
 mod leaks;
 mod nats;
+mod oidc;
+mod pages;
 mod program;
 mod proxy;
 mod redis;
@@ -13,6 +16,7 @@ mod roles;
 mod skip;
 mod sql;
 mod template;
+mod tls;
 
 use std::time::Duration;
 
