@@ -100,9 +100,10 @@ impl Config {
     }
 }
 
-/// Which issuer: our own for development, or somebody else's.
+/// Which issuer: our own for development, somebody else's, or none, where nobody signs in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IssuerUrl {
+    None,
     Builtin,
     Url(Url),
 }
@@ -115,13 +116,15 @@ impl IssuerUrl {
 
 impl Setting for IssuerUrl {
     fn expected() -> String {
-        "\"builtin:\" (for development) or \"https://HOST/PATH\"".to_owned()
+        "\"builtin:\" (for development), \"https://HOST/PATH\", or \"none:\"".to_owned()
     }
 
     fn parse(value: &Value) -> Result<Self, Rejected> {
         let text = String::parse(value)?;
-        if text == "builtin:" {
-            return Ok(Self::Builtin);
+        match text.as_str() {
+            "none:" => return Ok(Self::None),
+            "builtin:" => return Ok(Self::Builtin),
+            _ => {}
         }
         let url = Url::parse(&text).map_err(|error| Rejected::because(error.to_string()))?;
         check_issuer(&url).map_err(Rejected::because)?;
@@ -130,6 +133,7 @@ impl Setting for IssuerUrl {
 
     fn show(&self) -> String {
         match self {
+            Self::None => "\"none:\"".to_owned(),
             Self::Builtin => "\"builtin:\"".to_owned(),
             Self::Url(url) => format!("{:?}", url.as_str()),
         }

@@ -39,7 +39,7 @@ use crate::telemetry::TraceContext;
 pub use address::client_address;
 pub use admin::admin;
 pub use body::{Body, BodyTimeout, Query};
-pub use caller::{Caller, Credentials, Right, Service, TokenHash};
+pub use caller::{Caller, Credentials, Right, Service, TokenHash, Vouch, bearer_token};
 pub use direct::Routes;
 pub(crate) use direct::Served;
 pub use network::{Network, NotANetwork};

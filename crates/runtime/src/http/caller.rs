@@ -14,6 +14,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use base::Code;
 use config::{Choice, Reader, Rejected, Section, Setting, Value};
+use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
 
 use super::Problem;
@@ -145,41 +146,64 @@ impl<S: Sync> FromRequestParts<S> for Caller {
     }
 }
 
+/// Says who calls by a token that the configuration does not know: an issuer's.
+pub trait Vouch: fmt::Debug + Send + Sync {
+    /// Nobody, if the token is no good here; a problem, if that cannot be told.
+    fn caller<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<Caller>, Problem>>;
+}
+
 /// Lets in those who show the token of a service.
 #[derive(Clone, Debug, Default)]
-pub struct Credentials(Arc<HashMap<TokenHash, Caller>>);
+pub struct Credentials {
+    configured: Arc<HashMap<TokenHash, Caller>>,
+    vouch: Option<Arc<dyn Vouch>>,
+}
 
 impl Credentials {
     pub fn new<'a>(services: impl IntoIterator<Item = (&'a str, &'a Service)>) -> Self {
         let caller =
             |(name, service): (&str, &Service)| (service.token_hash, Caller::new(name, &service.may));
-        Self(Arc::new(services.into_iter().map(caller).collect()))
+        Self { configured: Arc::new(services.into_iter().map(caller).collect()), vouch: None }
+    }
+
+    /// Lets in those as well whom somebody else vouches for.
+    pub fn or(self, vouch: Option<Arc<dyn Vouch>>) -> Self {
+        Self { vouch, ..self }
     }
 
     /// Refuses every request to these routes that does not say who it is from.
     pub fn guard(&self, routes: Router) -> Router {
         let credentials = self.clone();
         routes.layer(middleware::from_fn(move |mut request: Request, next: Next| {
-            let caller = credentials.caller(request.headers());
+            let credentials = credentials.clone();
             async move {
-                match caller {
-                    Some(caller) => {
+                match credentials.caller(request.headers()).await {
+                    Ok(Some(caller)) => {
                         request.extensions_mut().insert(caller);
                         next.run(request).await
                     }
-                    None => unknown(),
+                    Ok(None) => unknown(),
+                    Err(problem) => problem.into_response(),
                 }
             }
         }))
     }
 
-    fn caller(&self, headers: &HeaderMap) -> Option<Caller> {
-        let header = headers.get(AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, token) = header.split_once(' ')?;
+    async fn caller(&self, headers: &HeaderMap) -> Result<Option<Caller>, Problem> {
+        let Some(token) = bearer_token(headers) else { return Ok(None) };
         // Looked up by its hash, so how long it takes says nothing of the token.
-        let hash = scheme.eq_ignore_ascii_case("bearer").then(|| TokenHash::of(token.trim()))?;
-        self.0.get(&hash).cloned()
+        match (self.configured.get(&TokenHash::of(token)), &self.vouch) {
+            (Some(caller), _) => Ok(Some(caller.clone())),
+            (None, Some(vouch)) => vouch.caller(token).await,
+            (None, None) => Ok(None),
+        }
     }
+}
+
+/// The token that a request carries: `Authorization: Bearer TOKEN`.
+pub fn bearer_token(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
 fn unknown() -> Response {
@@ -203,21 +227,21 @@ mod tests {
         }
     }
 
-    #[test]
-    fn the_token_tells_who_calls() {
+    #[tokio::test]
+    async fn the_token_tells_who_calls() {
         let service = Service { token_hash: TokenHash::of("secret"), may: vec![Right::Read] };
         let credentials = Credentials::new([("shop", &service)]);
-        let ask = |value: &str| {
+        let ask = async |value: &str| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
-            credentials.caller(&headers)
+            credentials.caller(&headers).await.unwrap()
         };
-        let caller = ask("Bearer secret").unwrap();
+        let caller = ask("Bearer secret").await.unwrap();
         assert_eq!(caller.name(), "shop");
         assert!(caller.require(Right::Read).is_ok() && caller.require(Right::Operator).is_err());
-        assert!(ask("bearer  secret ").is_some());
+        assert!(ask("bearer  secret ").await.is_some());
         for wrong in ["Bearer", "Bearer ", "Bearer Secret", "Basic secret", "secret"] {
-            assert!(ask(wrong).is_none(), "{wrong}");
+            assert!(ask(wrong).await.is_none(), "{wrong}");
         }
-        assert!(credentials.caller(&HeaderMap::new()).is_none());
+        assert!(credentials.caller(&HeaderMap::new()).await.unwrap().is_none());
     }
 }

@@ -1,0 +1,138 @@
+//! Settings of the gateway.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ::config::{ByteSize, Reader, Secret, Section};
+use limits::Rate;
+
+use crate::clients::{Feature, Platform};
+use crate::origin::{Origin, PublicUrl};
+
+/// Settings of the gateway.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where players find the gateway; where it listens, if that is not said.
+    pub public_url: Option<PublicUrl>,
+    pub session: SessionConfig,
+    /// How long what `account` said of a user is taken to be still true.
+    pub user_cache: Duration,
+    /// How long a request may take.
+    pub request_timeout: Duration,
+    /// How long one part of an answer that is put together may take.
+    pub part_timeout: Duration,
+    /// The largest body of a request, in bytes.
+    pub max_body: usize,
+    /// Web pages of other origins that may call.
+    pub cors_origins: Vec<Origin>,
+    /// How often a stream says that it is alive.
+    pub stream_heartbeat: Duration,
+    /// How many streams a player may have open in one process.
+    pub max_streams: usize,
+    pub limits: LimitsConfig,
+    pub platforms: BTreeMap<String, Platform>,
+    pub features: BTreeMap<String, Feature>,
+}
+
+/// How sessions live.
+#[derive(Clone, Debug)]
+pub struct SessionConfig {
+    /// What sessions are sealed with: the first seals, all of them open.
+    pub keys: Vec<Secret>,
+    /// What the names of all keys in Redis begin with.
+    pub key_prefix: String,
+    /// How long a session lasts unused, and how long at all.
+    pub idle: Duration,
+    pub lifetime: Duration,
+    /// How long a session lasts that cannot be refreshed because the issuer is away.
+    pub refresh_grace: Duration,
+}
+
+/// Rate limits.
+#[derive(Clone, Copy, Debug)]
+pub struct LimitsConfig {
+    /// How long Redis may take to decide.
+    pub timeout: Duration,
+    /// Everything from one address.
+    pub address: Rate,
+    /// Per player, or per address of those who are not signed in.
+    pub read: Rate,
+    pub write: Rate,
+    pub sign_in: Rate,
+    pub stream: Rate,
+}
+
+impl Section for Config {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let (milli, second, day) =
+            (Duration::from_millis(1), Duration::from_secs(1), Duration::from_secs(86_400));
+        Self {
+            public_url: reader.optional("public_url"),
+            session: reader.section("session"),
+            user_cache: reader.get_within("user_cache", Duration::ZERO..=60 * second),
+            request_timeout: reader.get_within("request_timeout", 10 * milli..=300 * second),
+            part_timeout: reader.get_within("part_timeout", 10 * milli..=60 * second),
+            max_body: reader.get::<ByteSize>("max_body").0.try_into().unwrap_or(usize::MAX),
+            cors_origins: reader.get("cors_origins"),
+            stream_heartbeat: reader.get_within("stream_heartbeat", 100 * milli..=day),
+            max_streams: reader.get_within("max_streams", 1..=10_000) as usize,
+            limits: reader.section("limits"),
+            platforms: reader.tables("platforms"),
+            features: reader.tables("features"),
+        }
+        .checked(reader)
+    }
+}
+
+impl Config {
+    fn checked(self, reader: &mut Reader<'_>) -> Self {
+        reader.check(&["part_timeout", "request_timeout"], self.part_timeout < self.request_timeout, || {
+            "part_timeout must be shorter than request_timeout, or one part that is late takes the others with it".to_owned()
+        });
+        for (name, feature) in &self.features {
+            for platform in &feature.platforms {
+                let key = format!("features.{name}.platforms");
+                reader.check(&[&key], self.platforms.contains_key(platform), || {
+                    format!("there is no [gateway.platforms.{platform}]")
+                });
+            }
+        }
+        self
+    }
+}
+
+impl Section for SessionConfig {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        /// Short secrets can be guessed by whoever has something that was sealed with one.
+        const SHORTEST: usize = 32;
+        let (minute, year) = (Duration::from_secs(60), Duration::from_secs(366 * 86_400));
+        let config = Self {
+            keys: reader.optional("keys").unwrap_or_default(),
+            key_prefix: reader.get("key_prefix"),
+            idle: reader.get_within("idle", minute..=year),
+            lifetime: reader.get_within("lifetime", minute..=year),
+            refresh_grace: reader.get_within("refresh_grace", Duration::ZERO..=year),
+        };
+        let long = |key: &Secret| key.expose().len() >= SHORTEST;
+        reader.check(&["keys"], config.keys.iter().all(long), || {
+            format!("each must have at least {SHORTEST} characters; `openssl rand -base64 32` makes one")
+        });
+        reader.check(&["idle", "lifetime"], config.idle <= config.lifetime, || {
+            "idle must not be longer than lifetime".to_owned()
+        });
+        config
+    }
+}
+
+impl Section for LimitsConfig {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        Self {
+            timeout: reader.get_within("timeout", Duration::from_millis(1)..=Duration::from_secs(10)),
+            address: reader.get("address"),
+            read: reader.get("read"),
+            write: reader.get("write"),
+            sign_in: reader.get("sign_in"),
+            stream: reader.get("stream"),
+        }
+    }
+}

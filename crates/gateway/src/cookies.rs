@@ -1,0 +1,108 @@
+//! Cookies: read from a request, written into an answer.
+//!
+//! Where players come by https, their names begin with `__Host-Http-`, which makes browsers refuse them unless they are secure,
+//! of this host alone and out of reach of scripts. On loopback, without TLS, no browser would take such a cookie from every
+//! address: there they are plain, and only there.
+
+use std::time::Duration;
+
+use ::http::header::{COOKIE, SET_COOKIE};
+use ::http::{HeaderMap, HeaderValue};
+
+const SESSION: &str = "playhouse";
+const SIGN_IN: &str = "playhouse-sign-in-";
+const PREFIX: &str = "__Host-Http-";
+
+/// How cookies of this gateway are written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cookies {
+    secure: bool,
+}
+
+impl Cookies {
+    /// Secure, unless the gateway is found by http on this machine.
+    pub(crate) const fn new(secure: bool) -> Self {
+        Self { secure }
+    }
+
+    pub(crate) fn session(self) -> String {
+        self.name(SESSION)
+    }
+
+    /// The cookie of one attempt to sign in, which its state names.
+    pub(crate) fn sign_in(self, state: &str) -> String {
+        let start = state.get(..12).unwrap_or(state);
+        format!("{}{start}", self.name(SIGN_IN))
+    }
+
+    fn name(self, name: &str) -> String {
+        let prefix = if self.secure { PREFIX } else { "" };
+        format!("{prefix}{name}")
+    }
+
+    /// The names of all attempts to sign in that the browser remembers.
+    pub(crate) fn sign_ins(self, headers: &HeaderMap) -> Vec<String> {
+        let start = self.name(SIGN_IN);
+        pairs(headers).filter(|(name, _)| name.starts_with(&start)).map(|(name, _)| name.to_owned()).collect()
+    }
+
+    /// Adds a cookie to an answer.
+    pub(crate) fn set(self, headers: &mut HeaderMap, name: &str, value: &str, life: Duration) {
+        self.write(headers, name, value, life.as_secs());
+    }
+
+    /// Has the browser forget a cookie.
+    pub(crate) fn forget(self, headers: &mut HeaderMap, name: &str) {
+        self.write(headers, name, "", 0);
+    }
+
+    fn write(self, headers: &mut HeaderMap, name: &str, value: &str, seconds: u64) {
+        let secure = if self.secure { "; Secure" } else { "" };
+        // Lax: the way back from the issuer is a link from another site. What changes anything needs a header as well.
+        let cookie = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
+        if let Ok(mut cookie) = HeaderValue::from_str(&cookie) {
+            cookie.set_sensitive(true);
+            headers.append(SET_COOKIE, cookie);
+        }
+    }
+}
+
+/// The value of a cookie. Of several with one name none counts: one of them may have been planted.
+pub(crate) fn get<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let mut found = pairs(headers).filter(|(found, _)| *found == name).map(|(_, value)| value);
+    found.next().filter(|value| !value.is_empty() && found.next().is_none())
+}
+
+fn pairs(headers: &HeaderMap) -> impl Iterator<Item = (&str, &str)> {
+    let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
+    lines.flat_map(|line| line.split(';')).filter_map(|pair| pair.trim().split_once('='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cookie_is_found_by_its_whole_name() {
+        let mut headers = HeaderMap::new();
+        headers.append(COOKIE, HeaderValue::from_static("a=1; playhouse=x=y ;b=2"));
+        headers.append(COOKIE, HeaderValue::from_static("c=3; c=4; d="));
+        assert_eq!(get(&headers, "playhouse"), Some("x=y"));
+        assert_eq!(get(&headers, "b"), Some("2"));
+        for none in ["play", "c", "d", "e", ""] {
+            assert_eq!(get(&headers, none), None, "{none}");
+        }
+    }
+
+    #[test]
+    fn a_secure_cookie_is_bound_to_its_host() {
+        let write = |secure: bool| {
+            let (cookies, mut headers) = (Cookies::new(secure), HeaderMap::new());
+            cookies.set(&mut headers, &cookies.session(), "v", Duration::from_secs(60));
+            headers[SET_COOKIE].to_str().unwrap().to_owned()
+        };
+        let secure = "__Host-Http-playhouse=v; Path=/; Max-Age=60; HttpOnly; SameSite=Lax; Secure";
+        assert_eq!(write(true), secure);
+        assert_eq!(write(false), "playhouse=v; Path=/; Max-Age=60; HttpOnly; SameSite=Lax");
+    }
+}

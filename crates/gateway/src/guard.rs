@@ -1,0 +1,260 @@
+//! What stands in front of every route: the row of the table that it is in.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{CONTENT_LENGTH, CONTENT_TYPE, ORIGIN, RETRY_AFTER};
+use ::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use account::Role;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use base::Code;
+use limits::{Check, Rate, Verdict};
+use runtime::http::{Connection, Problem, client_address};
+
+use crate::Gateway;
+use crate::audit::Event;
+use crate::caller::{Caller, NoCaller, Proof};
+use crate::clients::{self, Client};
+use crate::config::LimitsConfig;
+
+/// On every request that changes something and has a session: a page of another site cannot send it without being asked for
+/// permission first.
+pub(crate) const CSRF: HeaderName = HeaderName::from_static(CSRF_NAME);
+pub(crate) const CSRF_NAME: &str = "x-playhouse-csrf";
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// The longest path and query.
+const MAX_URI: usize = 8 * 1024;
+/// The largest answer that fields are taken out of. Ours are smaller.
+const MAX_ANSWER: usize = 4 * 1024 * 1024;
+
+/// A route: what it is, who may call it, and which limit it falls under.
+#[derive(Clone, Debug)]
+pub struct Row {
+    pub method: Method,
+    pub path: &'static str,
+    pub who: Who,
+    pub class: Class,
+}
+
+/// Who may call a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    Anyone,
+    /// Whoever has signed in, services included.
+    SignedIn,
+    Player,
+}
+
+/// Which limit a route falls under.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// The limit of its address alone.
+    Page,
+    SignIn,
+    Read,
+    Write,
+    Stream,
+    /// None at all: the issuer must not be kept from ending sessions.
+    Issuer,
+}
+
+impl Class {
+    /// Its name in headers and metrics, and its rate.
+    const fn policy(self, limits: &LimitsConfig) -> Option<(&'static str, Rate)> {
+        match self {
+            Self::Page | Self::Issuer => None,
+            Self::SignIn => Some(("sign_in", limits.sign_in)),
+            Self::Read => Some(("read", limits.read)),
+            Self::Write => Some(("write", limits.write)),
+            Self::Stream => Some(("stream", limits.stream)),
+        }
+    }
+}
+
+/// Where a request came from. Every request carries it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Address(pub(crate) Option<IpAddr>);
+
+pub(crate) async fn guard(
+    State((gateway, row)): State<(Gateway, Arc<Row>)>,
+    request: Request,
+    next: Next,
+) -> Response {
+    match gateway.admitted(&row, request).await {
+        Ok((request, client, verdict)) => {
+            let deadline = gateway.config.request_timeout;
+            let answered = tokio::time::timeout(deadline, next.run(request)).await;
+            let response = answered.unwrap_or_else(|_| late());
+            gateway.finished(&row, &client, &verdict, response).await
+        }
+        Err((response, verdict)) => limited(response, verdict.as_ref()),
+    }
+}
+
+type Admitted = (Request, Client, Verdict);
+type Turned = (Response, Option<Verdict>);
+
+impl Gateway {
+    /// Lets a request in, or says why not.
+    async fn admitted(&self, row: &Row, mut request: Request) -> Result<Admitted, Turned> {
+        let turned = |problem: Problem| (problem.into_response(), None);
+        let uri = request.uri().path_and_query().map_or(0, |uri| uri.as_str().len());
+        if uri > MAX_URI {
+            let detail = format!("The path and the query may have {MAX_URI} characters.");
+            return Err(turned(Problem::new(Code::UriTooLong).detail(detail)));
+        }
+        let client = self.clients.client(request.headers()).map_err(turned)?;
+        let address = self.address(&request);
+        request.extensions_mut().insert(Address(address));
+        let caller = match row.who {
+            Who::Anyone => Err(NoCaller::Nothing),
+            Who::SignedIn | Who::Player => self.caller(request.headers()).await,
+        };
+        let verdict = self.take(row, address, caller.as_ref().ok()).await;
+        if !verdict.allowed {
+            let user = caller.as_ref().ok().map(Caller::user);
+            self.audit.note(Event::RateLimited, address, user, row.path);
+            let detail = "Slow down: `Retry-After` says when to come back.";
+            return Err((Problem::new(Code::RateLimited).detail(detail).into_response(), Some(verdict)));
+        }
+        if row.who != Who::Anyone {
+            self.clients.check_version(&client).map_err(turned)?;
+            let caller = caller.map_err(|nobody| {
+                if let Some(why) = nobody.why() {
+                    self.audit.note(Event::TokenRefused, address, None, &why);
+                }
+                (nobody.answer(), Some(verdict.clone()))
+            })?;
+            self.check_role(row, &caller, address).map_err(turned)?;
+            self.check_csrf(row, &caller, request.headers(), address).map_err(turned)?;
+            request.extensions_mut().insert(caller);
+        }
+        request.extensions_mut().insert(client.clone());
+        Ok((request, client, verdict))
+    }
+
+    /// Who sent the request, proxies that we trust left out.
+    fn address(&self, request: &Request) -> Option<IpAddr> {
+        let connection = request.extensions().get::<Connection>()?;
+        Some(client_address(request.headers(), connection.peer().ip(), &self.trusted))
+    }
+
+    async fn take(&self, row: &Row, address: Option<IpAddr>, caller: Option<&Caller>) -> Verdict {
+        if row.class == Class::Issuer {
+            return self.limits.take(&[]).await;
+        }
+        let limits = &self.config.limits;
+        let address = address.map(network).unwrap_or_default();
+        let of_address = Check { policy: "address", key: &address, rate: limits.address };
+        let Some((policy, rate)) = row.class.policy(limits) else {
+            return self.limits.take(&[of_address]).await;
+        };
+        let user = caller.map(|caller| caller.user().to_string());
+        let of_class = Check { policy, key: user.as_ref().unwrap_or(&address), rate };
+        self.limits.take(&[of_address, of_class]).await
+    }
+
+    fn check_role(&self, row: &Row, caller: &Caller, address: Option<IpAddr>) -> Result<(), Problem> {
+        if row.who != Who::Player || caller.has(Role::Player) {
+            return Ok(());
+        }
+        self.audit.note(Event::RoleRefused, address, Some(caller.user()), row.path);
+        Err(Problem::new(Code::PermissionDenied)
+            .detail("This is for players; services have an API of their own."))
+    }
+
+    fn check_csrf(
+        &self,
+        row: &Row,
+        caller: &Caller,
+        headers: &HeaderMap,
+        address: Option<IpAddr>,
+    ) -> Result<(), Problem> {
+        let is_safe = row.method == Method::GET || matches!(caller.proof, Proof::Token { .. });
+        let is_meant = headers.contains_key(&CSRF) && self.is_known_origin(headers);
+        if is_safe || is_meant {
+            return Ok(());
+        }
+        self.audit.note(Event::CsrfRefused, address, Some(caller.user()), row.path);
+        let detail = format!("Send the header `{CSRF}: 1` with every request that changes something.");
+        Err(Problem::new(Code::PermissionDenied).detail(detail))
+    }
+
+    /// Whether the page that sends this is ours, or one that may call. What is no page says nothing.
+    fn is_known_origin(&self, headers: &HeaderMap) -> bool {
+        let Some(origin) = headers.get(ORIGIN) else { return true };
+        let origin = origin.to_str().unwrap_or_default();
+        origin == self.origin.as_str()
+            || self.config.cors_origins.iter().any(|known| known.as_str() == origin)
+    }
+
+    async fn finished(&self, row: &Row, client: &Client, verdict: &Verdict, response: Response) -> Response {
+        let mut hidden = self.clients.hidden(client, row.path).peekable();
+        let response = if hidden.peek().is_some() { without(hidden, response).await } else { response };
+        limited(response, Some(verdict))
+    }
+}
+
+/// The answer without the fields that the client does not see.
+async fn without<'a>(hidden: impl Iterator<Item = &'a clients::HiddenField>, response: Response) -> Response {
+    let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json");
+    if !is_json {
+        return response;
+    }
+    let (mut head, body) = response.into_parts();
+    let bytes = to_bytes(body, MAX_ANSWER).await;
+    let Some(mut answer) = bytes.ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()) else {
+        tracing::error!("an answer of ours is too large to take fields out of it");
+        return Problem::new(Code::Internal).into_response();
+    };
+    clients::hide(hidden, &mut answer);
+    head.headers.remove(CONTENT_LENGTH);
+    Response::from_parts(head, Body::from(answer.to_string()))
+}
+
+fn late() -> Response {
+    Problem::new(Code::Timeout).detail("The answer took too long; try again.").into_response()
+}
+
+/// Says in headers what the limits are, and what is left.
+fn limited(mut response: Response, verdict: Option<&Verdict>) -> Response {
+    let Some(verdict) = verdict else { return response };
+    let seconds = |time: Duration| time.as_secs_f64().ceil();
+    let policy =
+        |state: &limits::State| format!("\"{}\";q={};w={}", state.policy, state.quota, seconds(state.window));
+    let left = |state: &limits::State| {
+        format!("\"{}\";r={};t={}", state.policy, state.remaining, seconds(state.reset))
+    };
+    let headers = response.headers_mut();
+    let mut insert = |name, text: String| {
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            headers.insert(name, value);
+        }
+    };
+    if verdict.states.is_empty() {
+        return response;
+    }
+    insert(RATE_LIMIT_POLICY, verdict.states.iter().map(policy).collect::<Vec<_>>().join(", "));
+    insert(RATE_LIMIT, verdict.states.iter().map(left).collect::<Vec<_>>().join(", "));
+    if let Some(wait) = verdict.retry_after() {
+        insert(RETRY_AFTER, seconds(wait).max(1.0).to_string());
+    }
+    response
+}
+
+/// What counts as one address: of IPv6 somebody has a whole network.
+fn network(address: IpAddr) -> String {
+    match address {
+        IpAddr::V4(address) => address.to_string(),
+        IpAddr::V6(address) => {
+            let [a, b, c, d, ..] = address.segments();
+            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
+        }
+    }
+}

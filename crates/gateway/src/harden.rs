@@ -1,0 +1,71 @@
+//! Headers that keep browsers from doing what we do not want, on every answer; and who may call from another origin.
+
+use std::time::Duration;
+
+use ::http::header::{
+    AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, RETRY_AFTER,
+    STRICT_TRANSPORT_SECURITY, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use ::http::{HeaderName, HeaderValue, Method};
+use axum::Router;
+use axum::extract::Request;
+use axum::middleware::{self, Next};
+use axum::response::Response;
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+use crate::clients;
+use crate::guard::CSRF;
+use crate::origin::Origin;
+
+/// For answers that are no pages: nothing of them may run or be shown anywhere.
+const NOTHING: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+/// For how long a browser remembers to come by https only: two years.
+const HTTPS: HeaderValue = HeaderValue::from_static("max-age=63072000");
+/// How long a browser may remember what another origin may do.
+const CORS_AGE: Duration = Duration::from_secs(600);
+
+/// Wraps everything that the gateway answers.
+pub(crate) fn harden(routes: Router, https: bool, origins: &[Origin]) -> Router {
+    let headers = middleware::from_fn(move |request: Request, next: Next| async move {
+        secured(next.run(request).await, https)
+    });
+    let origins = origins.iter().filter_map(|origin| HeaderValue::from_str(origin.as_str()).ok());
+    let cors = CorsLayer::new()
+        .allow_origin(AllowOrigin::list(origins))
+        .allow_credentials(true)
+        .allow_methods([Method::GET, Method::POST, Method::DELETE])
+        .allow_headers([
+            AUTHORIZATION,
+            CONTENT_TYPE,
+            CSRF,
+            clients::PLATFORM,
+            clients::VERSION,
+            HeaderName::from_static("x-request-id"),
+            HeaderName::from_static("last-event-id"),
+        ])
+        .expose_headers([
+            RETRY_AFTER,
+            WWW_AUTHENTICATE,
+            HeaderName::from_static("ratelimit"),
+            HeaderName::from_static("ratelimit-policy"),
+            HeaderName::from_static("x-request-id"),
+        ])
+        .max_age(CORS_AGE);
+    routes.layer(cors).layer(headers)
+}
+
+fn secured(mut response: Response, https: bool) -> Response {
+    let headers = response.headers_mut();
+    // What a page or a file says of itself counts.
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(NOTHING);
+    headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
+    headers.entry(REFERRER_POLICY).or_insert(HeaderValue::from_static("no-referrer"));
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
+    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
+    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    if https {
+        headers.insert(STRICT_TRANSPORT_SECURITY, HTTPS);
+    }
+    response
+}

@@ -1,0 +1,131 @@
+//! The routes: one table, from which the router is built.
+
+mod client_config;
+mod docs;
+mod home;
+mod me;
+mod pages;
+mod sign_in;
+mod stream;
+mod tickets;
+
+use std::sync::Arc;
+
+use ::http::Method;
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::handler::Handler;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{MethodFilter, MethodRouter, on};
+use base::Code;
+use base::error::{Coded, chain};
+use runtime::http::Problem;
+use utoipa::OpenApi;
+
+use crate::Gateway;
+use crate::guard::{Class, Row, Who, guard};
+use crate::harden::harden;
+use crate::sign_in::CALLBACK;
+
+pub(crate) use docs::Description;
+
+/// How many items of a list are answered, if nothing is said; and at the most.
+const DEFAULT_LIMIT: u32 = 100;
+const MAX_LIMIT: u32 = 1_000;
+
+/// The description of the routes for clients.
+#[derive(Debug, OpenApi)]
+#[openapi(
+    paths(
+        me::me,
+        me::accounts,
+        me::entitlements,
+        home::home,
+        tickets::create,
+        tickets::list,
+        tickets::show,
+        tickets::cancel,
+        stream::follow,
+        client_config::client_config
+    ),
+    tags(
+        (name = "client", description = "What a client has to know first"),
+        (name = "player", description = "Who is signed in, and what they have"),
+        (name = "matchmaking", description = "Finding somebody to play with")
+    )
+)]
+pub struct Api;
+
+struct Table(Vec<(Row, MethodRouter<Gateway>)>);
+
+impl Table {
+    fn row<H, T>(mut self, method: Method, path: &'static str, who: Who, class: Class, handler: H) -> Self
+    where
+        H: Handler<T, Gateway>,
+        T: 'static,
+    {
+        // Those of the table are all known to axum.
+        let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::GET);
+        self.0.push((Row { method, path, who, class }, on(filter, handler)));
+        self
+    }
+}
+
+/// Every route there is, beside those of the builtin issuer.
+fn table() -> Table {
+    use Class::{Issuer, Page, Read, SignIn, Stream, Write};
+    use Who::{Anyone, Player, SignedIn};
+    const TICKETS: &str = "/v1/matchmaking/tickets";
+    const TICKET: &str = "/v1/matchmaking/tickets/{ticket_id}";
+    const TICKET_STREAM: &str = "/v1/matchmaking/tickets/{ticket_id}/stream";
+    Table(Vec::new())
+        .row(Method::GET, "/", Anyone, Page, pages::index)
+        .row(Method::GET, "/assets/{file}", Anyone, Page, pages::asset)
+        .row(Method::GET, "/docs", Anyone, Page, pages::docs)
+        .row(Method::GET, "/openapi.json", Anyone, Page, pages::openapi)
+        .row(Method::GET, "/healthz", Anyone, Page, pages::health)
+        .row(Method::GET, "/login", Anyone, SignIn, sign_in::login)
+        .row(Method::GET, CALLBACK, Anyone, SignIn, sign_in::callback)
+        .row(Method::GET, "/logout", Anyone, SignIn, sign_in::logout)
+        .row(Method::POST, "/logout/backchannel", Anyone, Issuer, sign_in::back_channel)
+        .row(Method::GET, "/v1/client-config", Anyone, Read, client_config::client_config)
+        .row(Method::GET, "/v1/me", SignedIn, Read, me::me)
+        .row(Method::GET, "/v1/home", Player, Read, home::home)
+        .row(Method::GET, "/v1/accounts", Player, Read, me::accounts)
+        .row(Method::GET, "/v1/entitlements", Player, Read, me::entitlements)
+        .row(Method::GET, TICKETS, Player, Read, tickets::list)
+        .row(Method::POST, TICKETS, Player, Write, tickets::create)
+        .row(Method::GET, TICKET, Player, Read, tickets::show)
+        .row(Method::DELETE, TICKET, Player, Write, tickets::cancel)
+        .row(Method::GET, TICKET_STREAM, Player, Stream, stream::follow)
+}
+
+/// The rows of the table.
+pub fn rows() -> Vec<Row> {
+    table().0.into_iter().map(|(row, _)| row).collect()
+}
+
+/// The router of the table, each route behind its guard.
+pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Router {
+    let guarded = |row: Row| from_fn_with_state((gateway.clone(), Arc::new(row)), guard);
+    let mut routes = table().0.into_iter().fold(Router::new(), |routes, (row, handler)| {
+        routes.route(row.path, handler.route_layer(guarded(row)))
+    });
+    if let Some((path, issuer)) = issuer {
+        let row = Row { method: Method::GET, path: "/issuer", who: Who::Anyone, class: Class::Page };
+        routes = routes.nest_service(path, issuer.route_layer(guarded(row)));
+    }
+    let routes = routes.layer(DefaultBodyLimit::max(gateway.config.max_body)).with_state(gateway.clone());
+    harden(routes, gateway.is_https(), &gateway.config.cors_origins)
+}
+
+/// What a caller is told when a part behind the gateway fails. The cause is for the log.
+fn failed<E: Coded + 'static>(part: &'static str, error: &E) -> Problem {
+    let code = error.code();
+    match code {
+        Code::Internal => tracing::error!(part, cause = chain(error), "a part failed"),
+        Code::Unavailable | Code::Timeout => tracing::warn!(part, cause = chain(error), "a part is away"),
+        _ => {}
+    }
+    Problem::new(code).detail(error.to_string())
+}

@@ -1,0 +1,236 @@
+//! Signing in and out, for browsers and for the issuer.
+
+use ::http::header::HOST;
+use ::http::{HeaderMap, StatusCode};
+use axum::Json;
+use axum::extract::rejection::FormRejection;
+use axum::extract::{Extension, Form, Query, State};
+use axum::response::{IntoResponse, Redirect, Response};
+use base::Code;
+use base::id::RequestId;
+use serde::Deserialize;
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::pages::{Page, escaped};
+use crate::Gateway;
+use crate::audit::Event;
+use crate::cookies;
+use crate::guard::Address;
+use crate::session::{Session, SessionId, SessionSecret};
+use crate::sign_in::{Callback, Failure, Finished, PATIENCE, SignIns};
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LoginQuery {
+    return_to: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct LogoutQuery {
+    session: Option<String>,
+}
+
+#[derive(Deserialize)]
+pub(super) struct BackChannel {
+    logout_token: String,
+}
+
+/// Sends a browser to the issuer.
+pub(super) async fn login(
+    State(gateway): State<Gateway>,
+    Extension(request): Extension<RequestId>,
+    Query(query): Query<LoginQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(sign_ins) = &gateway.sign_ins else { return nobody_signs_in() };
+    if let Some(elsewhere) = elsewhere(sign_ins, &headers, query.return_to.as_deref()) {
+        return elsewhere;
+    }
+    match sign_ins.begin(query.return_to.as_deref(), &headers).await {
+        Ok(started) => {
+            let mut response = Redirect::to(started.url.as_str()).into_response();
+            let answer = response.headers_mut();
+            started.forget.iter().for_each(|name| gateway.cookies.forget(answer, name));
+            gateway.cookies.set(answer, &started.cookie.0, &started.cookie.1, PATIENCE);
+            response
+        }
+        Err(failure) => explained(&failure, &request),
+    }
+}
+
+/// On one's own machine the gateway has several names, and a browser keeps cookies apart by name: what begins under one has to end
+/// under the same.
+fn elsewhere(sign_ins: &SignIns, headers: &HeaderMap, return_to: Option<&str>) -> Option<Response> {
+    let host = headers.get(HOST)?.to_str().ok()?;
+    let ours = &sign_ins.public;
+    if !oidc::is_loopback(ours) || host == ours.authority() {
+        return None;
+    }
+    let mut url = sign_ins.at("/login");
+    if let Some(return_to) = return_to {
+        url.query_pairs_mut().append_pair("return_to", return_to);
+    }
+    Some(Redirect::temporary(url.as_str()).into_response())
+}
+
+/// Where the issuer sends the browser back to.
+pub(super) async fn callback(
+    State(gateway): State<Gateway>,
+    Extension(request): Extension<RequestId>,
+    Extension(Address(address)): Extension<Address>,
+    Query(callback): Query<Callback>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(sign_ins) = &gateway.sign_ins else { return nobody_signs_in() };
+    let mut response = match sign_ins.finish(&callback, &headers).await {
+        Ok(Finished { secret, return_to, known }) => {
+            gateway.audit.note(Event::SignedIn, address, Some(known.user.id), "with a session");
+            // Whoever was signed in with this browser is not any more.
+            if let Some((id, session)) = session(&gateway, sign_ins, &headers).await {
+                let _ = sign_ins.keeper.sessions.remove(&id, &session).await;
+            }
+            let mut response = Redirect::to(&return_to).into_response();
+            let life = gateway.config.session.lifetime;
+            gateway.cookies.set(response.headers_mut(), &gateway.cookies.session(), secret.expose(), life);
+            response
+        }
+        Err(failure) => {
+            gateway.audit.note(Event::SignInFailed, address, None, &failure.cause());
+            explained(&failure, &request)
+        }
+    };
+    if let Some(name) = sign_ins.cookie_of(&callback) {
+        gateway.cookies.forget(response.headers_mut(), &name);
+    }
+    response
+}
+
+/// Ends the session here and at the issuer. Only for a link that names the session: a page of another site does not know it.
+pub(super) async fn logout(
+    State(gateway): State<Gateway>,
+    Extension(request): Extension<RequestId>,
+    Extension(Address(address)): Extension<Address>,
+    Query(query): Query<LogoutQuery>,
+    headers: HeaderMap,
+) -> Response {
+    let Some(sign_ins) = &gateway.sign_ins else { return nobody_signs_in() };
+    let Some((id, session)) = session(&gateway, sign_ins, &headers).await else {
+        let mut response = Page::new("You are signed out").link("/login", "Sign in").into_response();
+        gateway.cookies.forget(response.headers_mut(), &gateway.cookies.session());
+        return response;
+    };
+    if query.session.as_deref() != Some(&word(&id)) {
+        let url = logout_url(&id);
+        return Page::new("Sign out?").link(&url, "Sign out").link("/", "Stay").into_response();
+    }
+    match sign_ins.sign_out(&id, &session).await {
+        Ok(url) => {
+            gateway.audit.note(Event::SignedOut, address, None, "by the player");
+            let mut response = Redirect::to(url.as_str()).into_response();
+            gateway.cookies.forget(response.headers_mut(), &gateway.cookies.session());
+            response
+        }
+        Err(failure) => explained(&failure, &request),
+    }
+}
+
+/// The issuer says that somebody has signed out there.
+pub(super) async fn back_channel(
+    State(gateway): State<Gateway>,
+    Extension(Address(address)): Extension<Address>,
+    form: Result<Form<BackChannel>, FormRejection>,
+) -> Response {
+    let refused = |why: &str| {
+        gateway.audit.note(Event::BackChannelRefused, address, None, why);
+        let answer =
+            json!({ "error": "invalid_request", "error_description": "The logout token is not accepted." });
+        (status(Code::InvalidArgument), Json(answer)).into_response()
+    };
+    let (Some(sign_ins), Ok(Form(form))) = (&gateway.sign_ins, form) else {
+        return refused("there is no logout token");
+    };
+    match sign_ins.back_channel(&form.logout_token).await {
+        Ok(ended) => {
+            gateway.audit.note(Event::BackChannelLogout, address, None, &format!("{ended} sessions ended"));
+            ().into_response()
+        }
+        Err(failure @ (Failure::Away(_) | Failure::Internal(_))) => {
+            tracing::warn!(cause = failure.cause(), "a back-channel logout could not be done");
+            let answer = json!({ "error": "temporarily_unavailable" });
+            (status(Code::Unavailable), Json(answer)).into_response()
+        }
+        Err(failure) => refused(&failure.cause()),
+    }
+}
+
+/// The session of a browser, without refreshing it.
+async fn session(gateway: &Gateway, sign_ins: &SignIns, headers: &HeaderMap) -> Option<(SessionId, Session)> {
+    let secret = cookies::get(headers, &gateway.cookies.session())?;
+    let id = SessionSecret::of_cookie(secret).id();
+    let found = sign_ins.keeper.sessions.read(&id).await.ok()??;
+    Some((id, found.session))
+}
+
+/// Where a session ends.
+pub(super) fn logout_url(id: &SessionId) -> String {
+    format!("/logout?session={}", word(id))
+}
+
+/// What a link has to know to end a session.
+fn word(id: &SessionId) -> String {
+    let hash = Sha256::new().chain_update("logout:").chain_update(id.as_str()).finalize();
+    hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn nobody_signs_in() -> Response {
+    let page = Page::new("Nobody can sign in here").text("This server has no identity provider.");
+    page.with_status(status(Code::Unimplemented)).into_response()
+}
+
+/// A page that a player understands.
+fn explained(failure: &Failure, request: &RequestId) -> Response {
+    let (code, title, text) = match failure {
+        Failure::NotBegunHere => (
+            Code::InvalidArgument,
+            "That sign-in was not begun here",
+            "It may have been begun in another browser, or cookies are switched off. Begin again.".to_owned(),
+        ),
+        Failure::TooLate => (
+            Code::InvalidArgument,
+            "That took too long",
+            "A sign-in has to be finished within ten minutes. Begin again.".to_owned(),
+        ),
+        Failure::Cancelled => (
+            Code::PermissionDenied,
+            "You did not sign in",
+            "The sign-in was cancelled. You can try again at any time.".to_owned(),
+        ),
+        Failure::Forged(_) | Failure::Refused(_) => (
+            Code::PermissionDenied,
+            "The sign-in did not work",
+            "Your identity provider did not confirm it. Try again; if it fails again, tell support."
+                .to_owned(),
+        ),
+        Failure::Banned(reason) => (Code::PermissionDenied, "This account is banned", reason.clone()),
+        Failure::Away(_) => (
+            Code::Unavailable,
+            "Signing in does not work at the moment",
+            "It is not your fault. Try again in a minute.".to_owned(),
+        ),
+        Failure::Internal(_) => {
+            (Code::Internal, "Something went wrong here", "It is not your fault. Try again later.".to_owned())
+        }
+    };
+    match failure {
+        Failure::Away(_) => tracing::warn!(cause = failure.cause(), "nobody can sign in"),
+        Failure::Internal(_) => tracing::error!(cause = failure.cause(), "a sign-in failed"),
+        _ => tracing::debug!(cause = failure.cause(), "a sign-in failed"),
+    }
+    let page = Page::new(title).text(&escaped(&text)).link("/login", "Try again");
+    let page = page.small(&format!("For support: request {}", escaped(request.as_str())));
+    page.with_status(status(code)).into_response()
+}
+
+fn status(code: Code) -> StatusCode {
+    StatusCode::from_u16(code.http_status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR)
+}

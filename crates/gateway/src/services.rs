@@ -1,0 +1,37 @@
+//! Services that come with a token of the issuer, instead of one that the configuration knows.
+
+use ::config::Choice;
+use base::Code;
+use base::error::chain;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use oidc::{Provider, Refused};
+use runtime::http::{Caller, Problem, Right, Vouch};
+
+/// Lets in services that the issuer vouches for: their roles say what they may do.
+#[derive(Clone, Debug)]
+pub struct IssuedServices(pub Provider);
+
+impl Vouch for IssuedServices {
+    fn caller<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
+        async move {
+            match self.0.verify_access(token).await {
+                Ok(access) if access.is_service => {
+                    let word = |right: &Right| access.rights.iter().any(|word| word == right.word());
+                    let may: Vec<Right> = Right::ALL.into_iter().filter(word).collect();
+                    let name = access.client.as_deref().unwrap_or(&access.subject);
+                    Ok(Some(Caller::new(name, &may)))
+                }
+                // A player has no business here.
+                Ok(_) => Ok(None),
+                Err(Refused::Unavailable(error)) => {
+                    tracing::warn!(cause = chain(&error), "tokens cannot be checked");
+                    let detail = "The issuer's keys cannot be had at the moment; try again.";
+                    Err(Problem::new(Code::Unavailable).detail(detail))
+                }
+                Err(_) => Ok(None),
+            }
+        }
+        .boxed()
+    }
+}

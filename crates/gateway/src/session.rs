@@ -1,0 +1,250 @@
+//! Sessions of browsers: what is kept of one, and where.
+//!
+//! The browser has 256 random bits in a cookie. The store knows their SHA-256 only, so that whoever reads the store cannot pose
+//! as anybody; the issuer's tokens are sealed in it.
+//!
+//! Invariants, each with a test over both adapters:
+//! - a session ends everywhere at once: every request reads the store
+//! - of all who want to refresh a session, one has the lease at a time; what a refresh brought is written under that lease or not at all
+//! - a session leaves the store by itself: when it has not been used for long, and at its end in any case
+
+mod memory;
+mod redis;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use account::Role;
+use base::{Clock, Timestamp};
+use futures::stream::BoxStream;
+use hot::Hot;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+pub use hot::Error;
+
+/// What the cookie holds. Whoever has it is signed in.
+#[derive(Clone)]
+pub struct SessionSecret(String);
+
+impl SessionSecret {
+    pub fn generate() -> Self {
+        Self(oidc::random_token())
+    }
+
+    /// What a browser sent.
+    pub fn of_cookie(text: &str) -> Self {
+        Self(text.to_owned())
+    }
+
+    pub fn expose(&self) -> &str {
+        &self.0
+    }
+
+    pub fn id(&self) -> SessionId {
+        SessionId(hex(&[&self.0]).into())
+    }
+}
+
+impl fmt::Debug for SessionSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}
+
+/// The name of a session: no secret, for the secret cannot be found from it.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SessionId(Arc<str>);
+
+impl SessionId {
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Enough to follow it through a log.
+        write!(f, "{}", self.0.get(..12).unwrap_or_default())
+    }
+}
+
+/// A session as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    pub issuer: String,
+    pub subject: String,
+    /// What the issuer calls the session there.
+    pub sid: Option<String>,
+    pub name: Option<String>,
+    pub roles: Vec<Role>,
+    /// The issuer's tokens, sealed.
+    pub tokens: String,
+    /// When to refresh it; not at all if the issuer gave nothing to refresh with. In milliseconds, as all times here.
+    pub refresh_after: Option<i64>,
+    /// Until when it may be used although it could not be refreshed.
+    pub valid_until: i64,
+    pub created_at: i64,
+    /// When it is over, used or not.
+    pub ends_at: i64,
+}
+
+impl Session {
+    /// When it is over, used or not.
+    pub fn ends_at(&self) -> Timestamp {
+        Timestamp::from_millis(self.ends_at)
+    }
+
+    /// The groups that it can be ended with: by the issuer's session, and by the person.
+    fn groups(&self) -> Vec<Group> {
+        let of_sid = self.sid.as_deref().map(|sid| Group::of_sid(&self.issuer, sid));
+        of_sid.into_iter().chain([Group::of_subject(&self.issuer, &self.subject)]).collect()
+    }
+}
+
+/// Sessions that end together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Group(String);
+
+impl Group {
+    pub fn of_sid(issuer: &str, sid: &str) -> Self {
+        Self(format!("sid:{}", hex(&[issuer, sid])))
+    }
+
+    pub fn of_subject(issuer: &str, subject: &str) -> Self {
+        Self(format!("subject:{}", hex(&[issuer, subject])))
+    }
+}
+
+/// A session, and how often it has been replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Found {
+    pub session: Session,
+    pub version: u64,
+}
+
+/// What came of wanting to refresh a session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Claim {
+    /// Nobody else refreshes it while the lease lasts.
+    Yours(Lease),
+    /// Somebody else is at it.
+    Busy,
+    /// It has been refreshed since it was read.
+    Moved,
+    Gone,
+}
+
+/// The right to replace one session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    id: SessionId,
+    fence: String,
+}
+
+/// The sessions. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Sessions {
+    adapter: Adapter,
+    idle: Duration,
+    clock: Clock,
+}
+
+#[derive(Clone, Debug)]
+enum Adapter {
+    Memory(Arc<memory::Memory>),
+    Redis(Arc<redis::Redis>),
+}
+
+/// Calls the same method of whichever adapter there is.
+macro_rules! each {
+    ($sessions:expr, $adapter:ident => $call:expr) => {
+        match &$sessions.adapter {
+            Adapter::Memory($adapter) => $call,
+            Adapter::Redis($adapter) => $call,
+        }
+    };
+}
+
+impl Sessions {
+    /// Sessions that are forgotten when they have not been used for `idle`.
+    pub fn new(hot: &Hot, prefix: &str, idle: Duration, clock: Clock) -> Self {
+        let adapter = match hot {
+            Hot::Memory => Adapter::Memory(Arc::new(memory::Memory::new(clock.clone()))),
+            Hot::Redis(redis) => Adapter::Redis(Arc::new(redis::Redis::new(redis.clone(), prefix))),
+        };
+        Self { adapter, idle, clock }
+    }
+
+    pub async fn insert(&self, id: &SessionId, session: &Session) -> Result<(), Error> {
+        let life = self.life(session);
+        let longest = self.until(session.ends_at);
+        each!(self, store => store.insert(id, session, life, longest).await)
+    }
+
+    /// Reads a session, which counts as a use of it.
+    pub async fn read(&self, id: &SessionId) -> Result<Option<Found>, Error> {
+        let found = each!(self, store => store.read(id, self.idle).await)?;
+        Ok(found.filter(|found| found.session.ends_at > self.now().as_millis()))
+    }
+
+    /// Asks for the right to refresh a session that was read with this version.
+    pub async fn claim(&self, id: &SessionId, version: u64, lease: Duration) -> Result<Claim, Error> {
+        let fence = oidc::random_token();
+        each!(self, store => store.claim(id, version, fence, lease).await)
+    }
+
+    /// Goes on holding the right. False if it has been lost.
+    pub async fn keep(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
+        each!(self, store => store.keep(lease, length).await)
+    }
+
+    /// Writes what the refresh brought, and gives the right back. False if it had been lost: then nothing is written.
+    pub async fn replace(&self, lease: &Lease, session: &Session) -> Result<bool, Error> {
+        let life = self.life(session);
+        each!(self, store => store.replace(lease, session, life).await)
+    }
+
+    /// Ends a session.
+    pub async fn remove(&self, id: &SessionId, session: &Session) -> Result<(), Error> {
+        each!(self, store => store.remove(id, &session.groups()).await)
+    }
+
+    /// Ends all sessions of a group, and says how many there were.
+    pub async fn remove_group(&self, group: &Group) -> Result<usize, Error> {
+        each!(self, store => store.remove_group(group).await)
+    }
+
+    /// Remembers something that may be used once. False if it has been used.
+    pub async fn first_use(&self, of: &str, remember: Duration) -> Result<bool, Error> {
+        let of = hex(&[of]);
+        each!(self, store => store.first_use(&of, remember).await)
+    }
+
+    /// The sessions that end from now on, told to those who hold something open for one. Ends when the store is lost.
+    pub async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
+        each!(self, store => store.ends().await)
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    /// How long the store keeps it unused.
+    fn life(&self, session: &Session) -> Duration {
+        self.idle.min(self.until(session.ends_at))
+    }
+
+    fn until(&self, millis: i64) -> Duration {
+        Duration::from_millis(millis.saturating_sub(self.now().as_millis()).try_into().unwrap_or(1).max(1))
+    }
+}
+
+/// The SHA-256 of texts, in hexadecimal digits. With their lengths in front, no end of one passes for the beginning of another.
+fn hex(texts: &[&str]) -> String {
+    let hash = texts.iter().fold(Sha256::new(), |hash, text| {
+        hash.chain_update((text.len() as u64).to_be_bytes()).chain_update(text)
+    });
+    hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}

@@ -1,0 +1,9 @@
+-- Reads a session, and keeps it for another while, but not beyond its end.
+-- KEYS[1] session. ARGV[1] how long it is kept unused (ms).
+-- Returns its record and its version, or nothing.
+local found = redis.call('HMGET', KEYS[1], 'record', 'version', 'ends_at')
+if not found[1] then return false end
+local time = redis.call('TIME')
+local left = tonumber(found[3]) - (time[1] * 1000 + math.floor(time[2] / 1000))
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.min(left, tonumber(ARGV[1]))))
+return { found[1], tonumber(found[2]) }

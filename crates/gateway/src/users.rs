@@ -1,0 +1,148 @@
+//! Who callers are to us: the user whom `account` knows by issuer and subject.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use account::{Account, Accounts, Error, Role, SignIn, UserView};
+use base::error::Coded;
+use oidc::Access;
+use tokio::time::Instant;
+
+/// So many locks, so that requests do not queue for one.
+const SHARDS: usize = 16;
+/// How long an answer may be used that cannot be asked for anew because `account` is away.
+const STALE: Duration = Duration::from_secs(60);
+/// How many users one shard remembers before it looks for those whose time is over; if that does not help, it forgets all.
+const SHARD_SIZE: usize = 4096;
+
+/// Somebody as the issuer describes them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) issuer: String,
+    pub(crate) subject: String,
+    pub(crate) name: Option<String>,
+    pub(crate) roles: Vec<Role>,
+}
+
+/// A user, as `account` said lately.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) user: UserView,
+    pub(crate) accounts: Vec<Account>,
+}
+
+/// Asks `account` who somebody is, and remembers the answer for a moment. Clones are the same.
+#[derive(Clone)]
+pub(crate) struct Users(Arc<Inner>);
+
+struct Inner {
+    accounts: Accounts,
+    remember: Duration,
+    shards: [Mutex<HashMap<String, Remembered>>; SHARDS],
+}
+
+struct Remembered {
+    until: Instant,
+    known: Arc<Known>,
+}
+
+impl Users {
+    pub(crate) fn new(accounts: Accounts, remember: Duration) -> Self {
+        Self(Arc::new(Inner { accounts, remember, shards: Default::default() }))
+    }
+
+    /// The user, who is made at the first time. Fails if they are banned.
+    pub(crate) async fn know(&self, identity: &Identity) -> Result<Arc<Known>, Error> {
+        let key = key(identity);
+        let asked = Instant::now();
+        if let Some(known) = self.remembered(&key, asked) {
+            return Ok(known);
+        }
+        match self.ask(identity).await {
+            Ok(known) => {
+                let known = Arc::new(known);
+                self.remember(key, asked + self.0.remember, known.clone());
+                Ok(known)
+            }
+            // Better yesterday's answer than none: parts that need no database still work.
+            Err(error) if error.is_passing() => self.remembered(&key, asked - STALE).ok_or(error),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn ask(&self, identity: &Identity) -> Result<Known, Error> {
+        let sign_in = SignIn {
+            issuer: identity.issuer.clone(),
+            subject: identity.subject.clone(),
+            display_name: identity.name.clone().map(shortened),
+            roles: identity.roles.clone(),
+        };
+        let user = self.0.accounts.sign_in(&sign_in).await?.user;
+        let accounts = self.0.accounts.accounts(user.id).await?;
+        Ok(Known { user, accounts })
+    }
+
+    fn remembered(&self, key: &str, now: Instant) -> Option<Arc<Known>> {
+        let shard = self.shard(key);
+        shard.get(key).filter(|found| found.until > now).map(|found| found.known.clone())
+    }
+
+    fn remember(&self, key: String, until: Instant, known: Arc<Known>) {
+        let mut shard = self.shard(&key);
+        if shard.len() >= SHARD_SIZE {
+            let now = Instant::now();
+            shard.retain(|_, found| found.until + STALE > now);
+        }
+        if shard.len() >= SHARD_SIZE {
+            shard.clear();
+        }
+        shard.insert(key, Remembered { until, known });
+    }
+
+    fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, Remembered>> {
+        // Ends of subjects differ, whatever the issuer makes them of.
+        let at = key
+            .bytes()
+            .rev()
+            .take(8)
+            .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        self.0.shards[at % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Users {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users").field("remember", &self.0.remember).finish_non_exhaustive()
+    }
+}
+
+/// What the roles of the issuer mean here. A service is a service and nothing else; everybody else is a player, and may be an
+/// operator too.
+pub(crate) fn roles(access: &Access) -> Vec<Role> {
+    if access.is_service {
+        return vec![Role::Service];
+    }
+    [Role::Player].into_iter().chain(access.is_operator.then_some(Role::Operator)).collect()
+}
+
+/// Everything that an answer depends on. The subject is at the end, see [`Users::shard`].
+fn key(Identity { issuer, subject, name, roles }: &Identity) -> String {
+    let mut key = String::with_capacity(issuer.len() + subject.len() + 64);
+    for text in [name.as_deref().unwrap_or("\u{1}"), issuer] {
+        key.push_str(text);
+        key.push('\u{0}');
+    }
+    roles.iter().for_each(|role| key.push_str(role.word()));
+    key.push('\u{0}');
+    key.push_str(subject);
+    key
+}
+
+/// An issuer's idea of a name may be longer than ours.
+fn shortened(name: String) -> String {
+    const MOST: usize = 100;
+    let name: String = name.chars().filter(|c| !c.is_control()).take(MOST).collect();
+    name.trim().to_owned()
+}
