@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use config::{Reader, Section};
+use config::{ByteSize, Reader, Section};
 use runtime::http::{Limits, Service};
 
 use crate::role::Roles;
@@ -124,11 +124,7 @@ impl Section for Listen {
             internal: reader.get("internal"),
             admin: reader.get("admin"),
             open_match: reader.get("open_match"),
-            limits: Limits {
-                header_timeout: reader
-                    .get_within("header_timeout", Duration::from_millis(100)..=Duration::from_secs(300)),
-                max_streams: reader.get_within("max_streams", 1..=1_000_000),
-            },
+            limits: limits(reader),
         };
         let all = [
             ("gateway", listen.gateway),
@@ -145,6 +141,22 @@ impl Section for Listen {
             }
         }
         listen
+    }
+}
+
+/// What clients may ask of every listener.
+fn limits(reader: &mut Reader<'_>) -> Limits {
+    let ByteSize(max_head) = reader.get_within("max_head", ByteSize(8 << 10)..=ByteSize(1 << 20));
+    Limits {
+        header_timeout: reader
+            .get_within("header_timeout", Duration::from_millis(100)..=Duration::from_secs(300)),
+        write_timeout: reader
+            .get_within("write_timeout", Duration::from_millis(100)..=Duration::from_secs(3600)),
+        max_head: u32::try_from(max_head).unwrap_or(u32::MAX),
+        max_streams: reader.get_within("max_streams", 1..=1_000_000),
+        max_connections: reader.get_within("max_connections", 1..=10_000_000),
+        max_connections_per_address: reader.get("max_connections_per_address"),
+        trusted_proxies: reader.get("trusted_proxies"),
     }
 }
 
@@ -223,6 +235,20 @@ mod tests {
             "max_age = \"1s\"",
         ] {
             assert_eq!(load(&format!("[bus]\n{wrong}\n")).unwrap_err().0.len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn clients_are_limited_unless_told_otherwise() {
+        let limits = load("").unwrap().config.listen.limits;
+        assert_eq!((limits.max_connections, limits.max_connections_per_address), (20_000, 1_000));
+        assert_eq!((limits.max_head, limits.write_timeout), (16 * 1024, Duration::from_secs(30)));
+        assert!(limits.trusted_proxies.is_empty());
+        let given = "[listen]\nmax_head = \"8KiB\"\ntrusted_proxies = [\"10.0.0.0/8\", \"::1\"]\n";
+        let limits = load(given).unwrap().config.listen.limits;
+        assert_eq!((limits.max_head, limits.trusted_proxies.len()), (8 * 1024, 2));
+        for wrong in ["max_head = \"4KiB\"", "max_connections = 0", "trusted_proxies = [\"10.1.0.0/8\"]"] {
+            assert_eq!(load(&format!("[listen]\n{wrong}\n")).unwrap_err().0.len(), 1, "{wrong}");
         }
     }
 
