@@ -239,18 +239,39 @@ pub enum OutboxCommand {
     },
 }
 
-/// Make a token for a service, and tell its hash for the configuration
+/// Make a token: for a player to try things with, or for a service
 ///
-/// The token is shown once and kept nowhere.
+/// With --user it is an access token of the builtin issuer, for curl and scripts, and only the token is printed; it lasts for an
+/// hour, or until that process stops. A running process is asked at its admin port, which listen.admin says where it is.
+///
+/// With the name of a service it is a token for the service API, which is shown once and kept nowhere, and its hash for the
+/// configuration.
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  playhouse token shop --may read,entitlements")]
+#[command(
+    arg_required_else_help = true,
+    after_help = "Examples:
+  curl -H \"authorization: Bearer $(playhouse token --user ada)\" http://127.0.0.1:8080/v1/home
+  playhouse token --user grace --role operator
+  playhouse token shop --may read,entitlements"
+)]
 pub struct Token {
     /// What the service is called
-    pub name: String,
-    /// What it may do, separated by commas: read, accounts, entitlements, operator
+    #[arg(value_name = "SERVICE", required_unless_present = "user")]
+    pub name: Option<String>,
+    /// What the service may do, separated by commas: read, accounts, entitlements, operator
     #[arg(long, value_name = "RIGHTS", default_value = "read", value_delimiter = ',')]
     pub may: Vec<String>,
+    /// The player: any name, who is registered when first seen
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "may"])]
+    pub user: Option<String>,
+    /// What the player is beside that
+    #[arg(long, requires = "user", value_parser = ["player", "operator", "service"])]
+    pub role: Option<String>,
+    /// The admin address of a running process [default: that of listen.admin]
+    #[arg(long, value_name = "URL", requires = "user")]
+    pub admin: Option<String>,
+    #[command(flatten)]
+    pub from: From,
 }
 
 /// Look at matchmaking tickets and mend them

@@ -55,7 +55,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Locks(args) => runtime()?.block_on(locks::run(args)),
         Command::Outbox(args) => runtime()?.block_on(outbox::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
-        Command::Token(args) => token::run(&args),
+        Command::Token(args) => runtime()?.block_on(token::run(&args)),
         Command::Completions(args) => {
             let mut script = Vec::new();
             clap_complete::generate(args.shell, &mut Cli::command(), "playhouse", &mut script);

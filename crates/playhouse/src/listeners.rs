@@ -7,6 +7,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
+use url::Url;
 
 use crate::settings::Listen;
 use crate::{Role, Settings, VERSION};
@@ -94,6 +95,12 @@ impl Sockets {
         }
     }
 
+    /// Where one of them is, as a URL.
+    pub(crate) fn url(&self, wanted: Listener) -> Option<Url> {
+        let (_, socket) = self.roles.iter().find(|(listener, _)| *listener == wanted)?;
+        Url::parse(&format!("http://{}", socket.local_addr().ok()?)).ok()
+    }
+
     pub(crate) fn addresses(&self) -> io::Result<Addresses> {
         let roles = self.roles.iter().map(|(listener, socket)| (*listener, socket));
         let all = roles.chain([(Listener::Admin, &self.admin)]);
@@ -126,6 +133,12 @@ impl Addresses {
         }
         let at = |wanted| self.0.iter().find(|(listener, _)| *listener == wanted).map(|(_, address)| address);
         lines.push("\nTry:".to_owned());
+        if let (Some(gateway), Some(admin)) = (at(Listener::Gateway), at(Listener::Admin)) {
+            lines.push(format!("  http://{gateway} in a browser: sign in as anybody, find a match"));
+            lines.push(format!(
+                "  curl http://{gateway}/v1/home -H \"authorization: Bearer $(playhouse token --user ada --admin {admin})\""
+            ));
+        }
         if let Some(open_match) = at(Listener::OpenMatch) {
             lines.push(format!(
                 "  curl http://{open_match}/v1/frontendservice/tickets -d '{{\"ticket\":{{}}}}'    twice, and two players meet"

@@ -1,25 +1,73 @@
-//! The description of the service API.
+//! The descriptions of what we serve.
 
 use serde_json::{Value, json};
 use utoipa::OpenApi;
 
 use crate::VERSION;
 
-/// The description in OpenAPI 3.1, made of what the services say of themselves.
+/// The service API in OpenAPI 3.1, made of what the services say of themselves.
 pub(crate) fn document() -> Value {
     let mut api = account::http::Api::openapi();
     api.merge(entitlement::Api::openapi());
-    // It is made of plain values.
-    let mut document = serde_json::to_value(&api).unwrap_or_default();
-    document["info"] = json!({
+    let info = json!({
         "title": "Playhouse service API",
         "version": VERSION,
-        "description": "For services of yours: shops, game servers, tools. Every request carries the token of a service: \
-            `Authorization: Bearer TOKEN`. Errors are problem documents (RFC 9457).",
+        "description": "For services of yours: shops, game servers, tools. Every request carries a token: `Authorization: \
+            Bearer TOKEN`. Errors are problem documents (RFC 9457).",
         "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
     });
-    document["components"]["securitySchemes"] = json!({ "service": { "type": "http", "scheme": "bearer", "description": "`playhouse token` makes one." } });
-    document["security"] = json!([{ "service": [] }]);
+    let schemes = json!({ "service": {
+        "type": "http", "scheme": "bearer",
+        "description": "`playhouse token` makes one; or an access token of the issuer, for a client with the role of a service.",
+    } });
+    let refusals = [
+        ("401", "The token is missing or unknown"),
+        ("403", "The service lacks the right"),
+        ("503", "A store is away; try again"),
+    ];
+    described(&api, info, schemes, &refusals)
+}
+
+/// The API for players in OpenAPI 3.1.
+pub(crate) fn gateway_document() -> Value {
+    let info = json!({
+        "title": "Playhouse",
+        "version": VERSION,
+        "description": "For game clients and web pages. A game client sends the issuer's access token: `Authorization: Bearer \
+            TOKEN`. A page has a session, which begins at `/login`, and sends `X-Playhouse-CSRF: 1` with every request that \
+            changes something. Every answer says in `RateLimit` what is left. Errors are problem documents (RFC 9457).",
+        "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
+    });
+    let schemes = json!({
+        "token": { "type": "http", "scheme": "bearer", "bearerFormat": "JWT",
+            "description": "An access token of the issuer. For development: `playhouse token --user NAME`." },
+        "session": { "type": "apiKey", "in": "cookie", "name": "__Host-Http-playhouse",
+            "description": "Begins at `/login`. Without TLS, on one's own machine, the cookie is `playhouse`." },
+    });
+    let refusals = [
+        ("401", "Nobody is signed in, or not any more"),
+        ("403", "The caller may not do this, is banned, or sent no `X-Playhouse-CSRF`"),
+        ("426", "The client is too old; `update_url` says where there is a newer one"),
+        ("429", "Too many requests; `Retry-After` says when to come back"),
+        ("503", "A part that is needed is away; try again"),
+        ("504", "It took too long; try again"),
+    ];
+    described(&gateway::Api::openapi(), info, schemes, &refusals)
+}
+
+/// What a set of routes says of itself, with what holds for all of them.
+fn described(
+    api: &utoipa::openapi::OpenApi,
+    info: Value,
+    schemes: Value,
+    refusals: &[(&str, &str)],
+) -> Value {
+    // It is made of plain values.
+    let mut document = serde_json::to_value(api).unwrap_or_default();
+    document["info"] = info;
+    document["security"] =
+        schemes.as_object().into_iter().flatten().map(|(name, _)| json!({ name: [] })).collect();
+    document["components"]["securitySchemes"] = schemes;
     document["components"]["schemas"]["Problem"] = json!({
         "type": "object",
         "required": ["type", "title", "status", "request_id"],
@@ -33,23 +81,19 @@ pub(crate) fn document() -> Value {
     });
     for operation in document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut()) {
         for operation in operation.as_object_mut().into_iter().flat_map(|methods| methods.values_mut()) {
-            describe_problems(operation);
+            describe_problems(operation, refusals);
         }
     }
     document
 }
 
 /// Every answer that is an error has the same form, and every request may be refused.
-fn describe_problems(operation: &mut Value) {
+fn describe_problems(operation: &mut Value, refusals: &[(&str, &str)]) {
     let content =
         json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
     let Some(responses) = operation["responses"].as_object_mut() else { return };
-    for (status, what) in [
-        ("401", "The token is missing or unknown"),
-        ("403", "The service lacks the right"),
-        ("503", "A store is away; try again"),
-    ] {
-        responses.entry(status).or_insert_with(|| json!({ "description": what }));
+    for (status, what) in refusals {
+        responses.entry(*status).or_insert_with(|| json!({ "description": what }));
     }
     for (_, response) in responses.iter_mut().filter(|(status, _)| status.starts_with(['4', '5'])) {
         response["content"] = content.clone();
@@ -62,15 +106,19 @@ mod tests {
 
     use super::*;
 
-    /// `docs/openapi.json` is this document. INSTA_UPDATE=always writes it anew.
+    /// `docs/openapi.json` and `docs/openapi-gateway.json` are these documents. INSTA_UPDATE=always writes them anew.
     #[test]
-    fn the_document_in_docs_is_what_is_served() {
+    fn the_documents_in_docs_are_what_is_served() {
         crate::assert_in_docs("openapi.json", &document());
+        crate::assert_in_docs("openapi-gateway.json", &gateway_document());
     }
 
     #[test]
     fn every_reference_leads_somewhere_and_every_operation_has_a_summary() {
-        let document = document();
+        [document(), gateway_document()].iter().for_each(check_references);
+    }
+
+    fn check_references(document: &Value) {
         let text = document.to_string();
         let references: BTreeSet<&str> =
             text.split("\"$ref\":\"#").skip(1).filter_map(|rest| rest.split('"').next()).collect();

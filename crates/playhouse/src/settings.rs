@@ -5,9 +5,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::{ByteSize, Reader, Section};
+use oidc::IssuerUrl;
 use runtime::http::{Limits, Service};
+use url::Url;
 
-use crate::role::Roles;
+use crate::role::{Role, Roles};
 
 /// The commented reference: every key with its default and its meaning.
 pub const REFERENCE: &str = include_str!("reference.toml");
@@ -25,6 +27,8 @@ pub struct Settings {
     pub outbox: outbox::Config,
     pub services: BTreeMap<String, Service>,
     pub matchmaking: matchmaking::Config,
+    pub identity: oidc::Config,
+    pub gateway: gateway::Config,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
     pub telemetry: runtime::telemetry::Config,
@@ -56,6 +60,8 @@ impl Section for Settings {
             outbox: reader.section("outbox"),
             services: reader.tables("services"),
             matchmaking: reader.section("matchmaking"),
+            identity: reader.section("identity"),
+            gateway: reader.section("gateway"),
             lifecycle: reader.section("lifecycle"),
             check_interval: reader
                 .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
@@ -63,6 +69,7 @@ impl Section for Settings {
         };
         settings.check_embedded(reader);
         settings.check_services(reader);
+        settings.check_gateway(reader);
         settings
     }
 }
@@ -84,6 +91,44 @@ impl Settings {
         reader.check(&["process.roles"], self.roles.is_all() || !one_process, || {
             "the database is a sqlite: file, so this process is the only one and has to play all roles; leave it at \
              [\"all\"], or give db.url, hot.url and bus.url the URLs of servers"
+                .to_owned()
+        });
+    }
+}
+
+impl Settings {
+    /// Where players find the gateway, which listens here.
+    pub(crate) fn gateway_url(&self, listening: &Url) -> Url {
+        self.gateway.public_url.as_ref().map_or_else(|| listening.clone(), |url| url.0.clone())
+    }
+
+    /// What signs players in on a laptop must not do so in a fleet.
+    fn check_gateway(&self, reader: &mut Reader<'_>) {
+        if !self.roles.contains(Role::Gateway) || self.identity.issuer == IssuerUrl::None {
+            return;
+        }
+        let is_fleet = !self.db.url.is_embedded();
+        let is_local = self.listen.gateway.ip().is_loopback();
+        let is_builtin = self.identity.issuer.is_builtin();
+        reader.check(&["identity.issuer", "db.url"], !(is_builtin && is_fleet), || {
+            "builtin: lets anybody in as whoever they like, which is for development; name the URL of an issuer, such as a \
+             realm of Keycloak, or \"none:\" where nobody signs in"
+                .to_owned()
+        });
+        reader.check(&["identity.issuer", "listen.gateway"], is_fleet || !is_builtin || is_local, || {
+            "builtin: lets anybody in as whoever they like, so the gateway must listen on a loopback address, such as \
+             127.0.0.1:8080; or name the URL of an issuer"
+                .to_owned()
+        });
+        reader.check(&["gateway.public_url"], is_local || is_builtin || self.gateway.public_url.is_some(), || {
+            "players come from elsewhere, so the issuer has to know where to send them back to: give the URL by which they \
+             find the gateway"
+                .to_owned()
+        });
+        let has_keys = self.hot.url.is_embedded() || !is_fleet || !self.gateway.session.keys.is_empty();
+        reader.check(&["gateway.session.keys"], has_keys, || {
+            "several processes share the sessions, so they need the same key: give one, such as `openssl rand -base64 32` \
+             makes, to all of them"
                 .to_owned()
         });
     }
@@ -205,7 +250,8 @@ mod tests {
     fn embedded_stores_want_one_process() {
         let file = |roles: &str, db: &str, hot: &str, bus: &str| {
             format!(
-                "[process]\nroles = [{roles:?}]\n[db]\nurl = {db:?}\n[hot]\nurl = {hot:?}\n[bus]\nurl = {bus:?}\n"
+                "[process]\nroles = [{roles:?}]\n[db]\nurl = {db:?}\n[hot]\nurl = {hot:?}\n[bus]\nurl = {bus:?}\n\
+                 [identity]\nissuer = \"none:\"\n"
             )
         };
         let (mysql, redis, nats) = ("mysql://h/d", "redis://h", "nats://h");
@@ -249,6 +295,31 @@ mod tests {
         assert_eq!((limits.max_head, limits.trusted_proxies.len()), (8 * 1024, 2));
         for wrong in ["max_head = \"4KiB\"", "max_connections = 0", "trusted_proxies = [\"10.1.0.0/8\"]"] {
             assert_eq!(load(&format!("[listen]\n{wrong}\n")).unwrap_err().0.len(), 1, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn what_signs_anybody_in_is_refused_where_others_come() {
+        let fleet = "[db]\nurl = \"mysql://h/d\"\n[hot]\nurl = \"redis://h\"\n[bus]\nurl = \"nats://h\"\n";
+        let issuer = "[identity]\nissuer = \"https://id.example.com\"\n";
+        let key = "[gateway.session]\nkeys = [\"0123456789abcdef0123456789abcdef\"]\n";
+        let open = "[listen]\ngateway = \"0.0.0.0:8080\"\n";
+        let url = "[gateway]\npublic_url = \"https://play.example.com\"\n";
+        for (file, wrong) in [
+            (String::new(), 0),
+            (fleet.to_owned(), 2),
+            (format!("{fleet}{key}"), 1),
+            (format!("{fleet}{issuer}"), 1),
+            (format!("{fleet}{issuer}{key}"), 0),
+            (open.to_owned(), 1),
+            (format!("{open}{issuer}"), 1),
+            (format!("{open}{issuer}{url}"), 0),
+            (format!("{open}{fleet}{issuer}{url}{key}"), 0),
+            (format!("{open}{fleet}[identity]\nissuer = \"none:\"\n"), 0),
+            (format!("{fleet}[process]\nroles = [\"outbox-relay\"]\n"), 0),
+        ] {
+            let found = load(&file).err().map_or(0, |problems| problems.0.len());
+            assert_eq!(found, wrong, "{file}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The wiring: from settings to a running process.
 
+mod door;
 mod locks;
 mod matchmaker;
 mod services;
@@ -19,6 +20,7 @@ use runtime::lifecycle::{Drain, LoopError, Part, Stage};
 use runtime::telemetry::MetricsPush;
 use tokio::time::{Instant, timeout_at};
 
+use self::door::{Door, Identity};
 use self::matchmaker::Matchmaker;
 use self::services::Services;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
@@ -58,10 +60,13 @@ impl Start {
         let Self { id, clock, settings, sockets } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
         let (operator, lock_slot, outbox_slot) = (Arc::default(), Arc::default(), Arc::default());
+        let issuer_slot = door::Slot::default();
+        let listening = sockets.url(Listener::Gateway);
         let admin = admin(readiness.clone(), metrics.clone())
             .merge(matchmaking::operator_routes(&operator))
             .merge(locks::routes(&lock_slot))
-            .merge(outbox::operator_routes(&outbox_slot));
+            .merge(outbox::operator_routes(&outbox_slot))
+            .merge(door::operator_routes(&issuer_slot));
         process.serve(Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
         let deadline = Instant::now() + settings.lifecycle.start_timeout;
@@ -96,6 +101,17 @@ impl Start {
         let _ = operator.set(matchmaker.operator.clone());
         let services = Services::open(id, &clock, &settings, (&db, &locks, &bus), &metrics).await?;
         let _ = outbox_slot.set(services.operator.clone());
+        let identity = Identity::open(&settings, listening.as_ref(), &clock, &metrics, &readiness)?;
+        let _ = issuer_slot.set(identity.builtin().cloned());
+        let services = services.vouched_for(identity.services());
+        let door = match (&listening, matchmaker.players()) {
+            (Some(listening), Some(players)) => {
+                let use_cases = services.use_cases();
+                let stores = (&hot, players);
+                Some(Door::open(&settings, listening, identity, stores, use_cases, &clock, &metrics)?)
+            }
+            _ => None,
+        };
 
         metrics.register(|registry| db.register_metrics(registry));
         let every = settings.check_interval;
@@ -121,11 +137,15 @@ impl Start {
 
         matchmaker.start(process);
         services.start(process);
+        if let Some(door) = &door {
+            door.start(process);
+        }
         for (listener, socket) in sockets.roles {
             let routes = match listener {
                 Listener::OpenMatch => matchmaker.routes().merge(common_routes().into()),
                 Listener::Internal => services.routes().merge(common_routes()).into(),
-                _ => common_routes().into(),
+                Listener::Gateway => door.as_ref().map(Door::routes).unwrap_or_default().into(),
+                Listener::Admin => continue,
             };
             process.serve(Stage::Listeners, listener.name(), socket, routes);
         }

@@ -1,4 +1,7 @@
 //! x
-#[derive(Debug)] pub struct Keycloak;
-#[derive(Debug)] pub struct KeycloakKind;
-#[derive(Debug)] pub struct RealmSettings;
+#[derive(Debug)]
+pub struct Keycloak;
+#[derive(Debug)]
+pub struct KeycloakKind;
+#[derive(Debug)]
+pub struct RealmSettings;

@@ -40,6 +40,7 @@ const EDGES: &[(&str, &[&str])] = &[
             "gateway",
             "hierlock",
             "hot",
+            "limits",
             "matchmaking",
             "oidc",
             "outbox",

@@ -1,17 +1,39 @@
 //! `playhouse token`
 
 use ::config::{Choice, Setting, Value};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::Method;
 use runtime::http::{Right, TokenHash};
 use uuid::Uuid;
 
+use super::admin::Admin;
 use super::{Misuse, Outcome};
 use crate::answer;
 use crate::cli::Token;
 
-pub(super) fn run(args: &Token) -> anyhow::Result<Outcome> {
+pub(super) async fn run(args: &Token) -> anyhow::Result<Outcome> {
+    match &args.user {
+        Some(user) => for_player(args, user).await,
+        None => for_service(args, args.name.as_deref().unwrap_or_default()),
+    }
+}
+
+/// An access token of the builtin issuer of a running process.
+async fn for_player(args: &Token, user: &str) -> anyhow::Result<Outcome> {
+    let admin = Admin::find(args.admin.as_deref(), &args.from)?;
+    let mut path = format!("/issuer/tokens?user={}", utf8_percent_encode(user, NON_ALPHANUMERIC));
+    if let Some(role) = &args.role {
+        path = format!("{path}&role={role}");
+    }
+    let made = admin.ask(Method::POST, &path).await?;
+    answer(made["token"].as_str().unwrap_or_default())?;
+    Ok(Outcome::Done)
+}
+
+fn for_service(args: &Token, name: &str) -> anyhow::Result<Outcome> {
     let sound = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '_' | '-');
-    if args.name.is_empty() || !args.name.chars().all(sound) {
-        let what = format!("{:?} cannot be the name of a service: use a-z, 0-9, `_` and `-`", args.name);
+    if name.is_empty() || !name.chars().all(sound) {
+        let what = format!("{:?} cannot be the name of a service: use a-z, 0-9, `_` and `-`", name);
         return Err(Misuse(what).into());
     }
     let unknown = |word: &String| Misuse(format!("--may {word}: expected {}", Right::expected()));
@@ -25,7 +47,7 @@ pub(super) fn run(args: &Token) -> anyhow::Result<Outcome> {
     answer(&format!(
         "# The token, for the service alone. It is not shown again.\n{token}\n\n# For the configuration of playhouse.\n\
          [services.{}]\ntoken_hash = \"{}\"\nmay = [{}]",
-        args.name,
+        name,
         TokenHash::of(&token),
         may.join(", "),
     ))?;

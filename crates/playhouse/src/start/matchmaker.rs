@@ -7,7 +7,7 @@ use base::id::ProcessId;
 use bus::Bus;
 use hot::{Hot, HotUrl, Redis};
 use matchmaking::store::Redises;
-use matchmaking::{Engine, Frontend, Operator, Relay, Store};
+use matchmaking::{Engine, Frontend, Operator, Players, Relay, Store};
 use runtime::http::Routes;
 use runtime::{Metrics, Process};
 
@@ -20,6 +20,7 @@ const DOWN: Duration = Duration::from_millis(500);
 /// The parts of matchmaking that this process plays.
 pub(super) struct Matchmaker {
     frontend: Option<Frontend>,
+    players: Option<Players>,
     engine: Option<(Engine, Relay)>,
     pub(super) operator: Operator,
 }
@@ -56,9 +57,12 @@ impl Matchmaker {
             Operator::new(store.clone(), profiles.clone(), config.engine.fetch_limit, clock.clone());
 
         let roles = &settings.roles;
-        let frontend = roles
-            .contains(Role::MatchmakingFrontend)
+        // Players of the gateway watch their tickets too.
+        let watched = roles.contains(Role::MatchmakingFrontend) || roles.contains(Role::Gateway);
+        let frontend = watched
             .then(|| Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone()));
+        let players = frontend.clone().filter(|_| roles.contains(Role::Gateway));
+        let players = players.map(|frontend| Players::new(frontend, config.queues.clone(), metrics.clone()));
         if roles.contains(Role::MatchmakingEngine) && profiles.is_empty() {
             tracing::warn!(
                 "no matches are made: name at least one [matchmaking.profiles.NAME] in the configuration"
@@ -70,7 +74,7 @@ impl Matchmaker {
             let relay = Relay::new(id, store, bus.clone(), engine.made(), metrics);
             (engine, relay)
         });
-        Ok(Self { frontend, engine, operator })
+        Ok(Self { frontend, players, engine, operator })
     }
 
     /// Starts the loops.
@@ -103,6 +107,11 @@ impl Matchmaker {
                 relay.tick().await.map(drop)
             }
         });
+    }
+
+    /// What the gateway needs of it.
+    pub(super) fn players(&self) -> Option<Players> {
+        self.players.clone()
     }
 
     pub(super) fn routes(&self) -> Routes {

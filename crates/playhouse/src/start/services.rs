@@ -13,7 +13,7 @@ use db::Db;
 use entitlement::{Entitlements, RevokeOnErase};
 use hierlock::Locks;
 use outbox::{Operator, Outbox, Relay};
-use runtime::http::Credentials;
+use runtime::http::{Credentials, Vouch};
 use runtime::lifecycle::{Drain, LoopError};
 use runtime::{Metrics, Process};
 
@@ -78,6 +78,16 @@ impl Services {
             idempotency_retention: settings.idempotency_retention,
             operator: Operator::new(outbox),
         })
+    }
+
+    /// Lets in services that somebody else vouches for.
+    pub(super) fn vouched_for(self, vouch: Option<Arc<dyn Vouch>>) -> Self {
+        Self { credentials: self.credentials.or(vouch), ..self }
+    }
+
+    /// What the gateway needs of them.
+    pub(super) fn use_cases(&self) -> (Accounts, Entitlements) {
+        (self.accounts.clone(), self.entitlements.clone())
     }
 
     /// Starts the loops.

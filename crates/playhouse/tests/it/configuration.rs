@@ -42,6 +42,7 @@ async fn the_reference_is_a_configuration_and_says_what_is_in_force() {
         .args(["--set", "hot.timeout=3s"])
         .env("PLAYHOUSE_HOT_URL", "redis://:hunter2@redis")
         .env("PLAYHOUSE_BUS_URL", "nats://hunter2@nats")
+        .env("PLAYHOUSE_IDENTITY_ISSUER", "none:")
         .env("PLAYHOUSE_DB_URL", "mysql://root:hunter2@db/play");
     let (code, effective, _) = run(program).await;
     assert_eq!(code, 0);

@@ -30,6 +30,7 @@ impl Fleet {
             .env("PLAYHOUSE_BUS_URL", self.nats.url())
             .env("PLAYHOUSE_LIFECYCLE_CHECK_INTERVAL", "100ms")
             .env("PLAYHOUSE_LOCKS_BUCKETS", BUCKETS)
+            .env("PLAYHOUSE_IDENTITY_ISSUER", "none:")
     }
 
     pub(super) fn serve(&self, args: &[&str]) -> Program {
@@ -116,6 +117,7 @@ async fn a_migration_killed_at_any_moment_is_taken_up_by_the_next() {
                 .env("PLAYHOUSE_DB_URL", database.url())
                 .env("PLAYHOUSE_HOT_URL", "redis://unused")
                 .env("PLAYHOUSE_BUS_URL", "nats://unused")
+                .env("PLAYHOUSE_IDENTITY_ISSUER", "none:")
         };
         let running = migrate().start().unwrap();
         // Rounds reach further and further into the run.

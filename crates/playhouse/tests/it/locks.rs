@@ -12,6 +12,7 @@ fn on(database: &Database, buckets: &str, args: &[&str]) -> Program {
         .env("PLAYHOUSE_DB_URL", database.url())
         .env("PLAYHOUSE_HOT_URL", "redis://unused")
         .env("PLAYHOUSE_BUS_URL", "nats://unused")
+        .env("PLAYHOUSE_IDENTITY_ISSUER", "none:")
         .env("PLAYHOUSE_LOCKS_BUCKETS", buckets)
 }
 

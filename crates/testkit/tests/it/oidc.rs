@@ -40,7 +40,12 @@ fn sign_in_url(provider: &OidcProvider, client: &Pages) -> String {
 }
 
 /// Signs in through the browser and returns what comes back with it.
-async fn sign_in(browser: &Browser, provider: &OidcProvider, client: &Pages, name: &str) -> HashMap<String, String> {
+async fn sign_in(
+    browser: &Browser,
+    provider: &OidcProvider,
+    client: &Pages,
+    name: &str,
+) -> HashMap<String, String> {
     browser.goto(sign_in_url(provider, client)).await;
     browser.fill("[name=login]", name).await;
     browser.click("[name=go]").await;
