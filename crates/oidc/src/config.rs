@@ -198,6 +198,27 @@ pub(crate) fn check_endpoint(url: &Url) -> Result<(), String> {
     Ok(())
 }
 
+/// The defaults, as the reference of the program has them.
+#[cfg(test)]
+pub(crate) const REFERENCE: &str = r#"
+    [identity]
+    issuer = "builtin:"
+    client_id = "playhouse"
+    # client_secret = "secret"
+    scopes = ["openid", "profile"]
+    audiences = ["playhouse"]
+    algorithms = ["RS256", "PS256", "ES256", "EdDSA"]
+    clock_skew = "30s"
+    timeout = "5s"
+    keys_cooldown = "10s"
+    keys_max_age = "1h"
+    roles_claim = "realm_access.roles"
+    operator_role = "playhouse-operator"
+    service_role = "playhouse-service"
+    right_prefix = "playhouse-may-"
+    name_claim = "name"
+"#;
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -205,25 +226,6 @@ mod tests {
     use ::config::{Layers, load};
 
     use super::*;
-
-    const REFERENCE: &str = r#"
-        [identity]
-        issuer = "builtin:"
-        client_id = "playhouse"
-        # client_secret = "secret"
-        scopes = ["openid", "profile"]
-        audiences = ["playhouse"]
-        algorithms = ["RS256", "PS256", "ES256", "EdDSA"]
-        clock_skew = "30s"
-        timeout = "5s"
-        keys_cooldown = "10s"
-        keys_max_age = "1h"
-        roles_claim = "realm_access.roles"
-        operator_role = "playhouse-operator"
-        service_role = "playhouse-service"
-        right_prefix = "playhouse-may-"
-        name_claim = "name"
-    "#;
 
     struct All {
         identity: Config,

@@ -1,0 +1,58 @@
+//! The issuer as a relying party sees it: against a double that can do everything wrong, and against the builtin one.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+mod access;
+mod builtin;
+mod client;
+mod double;
+mod flow;
+mod id_tokens;
+mod logout;
+mod outages;
+mod rotation;
+
+use std::time::Duration;
+
+use base::{Clock, Timestamp};
+use config::{Secret, Setting, Value};
+use oidc::{Algorithm, Config, IssuerUrl, Metrics, Provider};
+use prometheus_client::registry::Registry;
+use url::Url;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// When everything happens.
+const NOW: Timestamp = Timestamp::from_millis(1_772_366_400_000);
+
+/// The defaults.
+fn config() -> Config {
+    Config {
+        issuer: IssuerUrl::Builtin,
+        client_id: "playhouse".to_owned(),
+        client_secret: None,
+        scopes: vec!["openid".to_owned(), "profile".to_owned()],
+        audiences: vec!["playhouse".to_owned()],
+        algorithms: vec![Algorithm::Rs256, Algorithm::Ps256, Algorithm::Es256, Algorithm::EdDsa],
+        clock_skew: Duration::from_secs(30),
+        timeout: Duration::from_secs(5),
+        keys_cooldown: Duration::from_secs(10),
+        keys_max_age: Duration::from_secs(3600),
+        roles_claim: "realm_access.roles".to_owned(),
+        operator_role: "playhouse-operator".to_owned(),
+        service_role: "playhouse-service".to_owned(),
+        right_prefix: "playhouse-may-".to_owned(),
+        name_claim: "name".to_owned(),
+    }
+}
+
+fn secret(text: &str) -> Secret {
+    Secret::parse(&Value::Text(text.to_owned())).unwrap()
+}
+
+fn provider(config: &Config, issuer: &Url, clock: &Clock) -> Provider {
+    provider_in(config, issuer, clock, &mut Registry::default())
+}
+
+fn provider_in(config: &Config, issuer: &Url, clock: &Clock, registry: &mut Registry) -> Provider {
+    Provider::new(config, issuer.clone(), clock.clone(), Metrics::new(registry)).unwrap()
+}
