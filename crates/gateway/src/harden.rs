@@ -29,8 +29,14 @@ pub(crate) fn harden(routes: Router, https: bool, origins: &[Origin]) -> Router 
     let headers = middleware::from_fn(move |request: Request, next: Next| async move {
         secured(next.run(request).await, https)
     });
+    let routes = if origins.is_empty() { routes } else { routes.layer(cors(origins)) };
+    routes.layer(headers)
+}
+
+/// Pages of these origins may call, with the player's cookie.
+fn cors(origins: &[Origin]) -> CorsLayer {
     let origins = origins.iter().filter_map(|origin| HeaderValue::from_str(origin.as_str()).ok());
-    let cors = CorsLayer::new()
+    CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
         .allow_credentials(true)
         .allow_methods([Method::GET, Method::POST, Method::DELETE])
@@ -50,8 +56,7 @@ pub(crate) fn harden(routes: Router, https: bool, origins: &[Origin]) -> Router 
             HeaderName::from_static("ratelimit-policy"),
             HeaderName::from_static("x-request-id"),
         ])
-        .max_age(CORS_AGE);
-    routes.layer(cors).layer(headers)
+        .max_age(CORS_AGE)
 }
 
 fn secured(mut response: Response, https: bool) -> Response {
