@@ -221,12 +221,7 @@ impl Browser {
         Ok(string(id.unwrap_or_default()))
     }
 
-    async fn until<T>(
-        &self,
-        what: &str,
-        deadline: Duration,
-        look: impl AsyncFn() -> Result<T, String>,
-    ) -> T {
+    async fn until<T>(&self, what: &str, deadline: Duration, look: impl AsyncFn() -> Result<T, String>) -> T {
         let started = Instant::now();
         let mut pace = Pace::default();
         loop {

@@ -64,8 +64,9 @@ pub(crate) fn run(what: &str, launch: &Launch, log: &Path) -> Result<(), Error> 
 /// A short name for a text, the same everywhere, by the function FNV-1a. It tells versions apart, no more.
 pub(crate) fn fingerprint(texts: &[&str]) -> String {
     let bytes = texts.iter().flat_map(|text| text.bytes().chain([0]));
-    let hash = bytes
-        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));
+    let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+    });
     format!("{hash:016x}")
 }
 

@@ -11,7 +11,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A client that keeps no connection, so that it does not depend on the runtime that used it last.
 pub(crate) fn client() -> Client {
     let builder = Client::builder().pool_max_idle_per_host(0).timeout(PATIENCE).no_proxy();
-    builder.redirect(reqwest::redirect::Policy::none()).build().expect("an HTTP client without options that may fail")
+    builder
+        .redirect(reqwest::redirect::Policy::none())
+        .build()
+        .expect("an HTTP client without options that may fail")
 }
 
 /// The status and the JSON of an answer; `null` if there is none.

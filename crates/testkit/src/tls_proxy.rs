@@ -130,7 +130,9 @@ fn config(certificate: &str, key: &str) -> Result<ServerConfig, String> {
     // Named, since a test binary may link a second one, and then there is no default.
     ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
         .with_safe_default_protocol_versions()
-        .and_then(|builder| builder.with_no_client_auth().with_single_cert(certificates.unwrap_or_default(), key))
+        .and_then(|builder| {
+            builder.with_no_client_auth().with_single_cert(certificates.unwrap_or_default(), key)
+        })
         .map_err(|e| e.to_string())
 }
 

@@ -51,7 +51,8 @@ async fn it_runs_scripts() {
     let (browser, site) = (need!(Browser::start().await), site().await);
     browser.goto(site.url("/")).await;
     assert_eq!(browser.script("return [1, 'two', null]").await, json!([1, "two", null]));
-    let fetched = browser.script_async("const it = await fetch('/nowhere'); return [it.status, await it.text()]");
+    let fetched =
+        browser.script_async("const it = await fetch('/nowhere'); return [it.status, await it.text()]");
     assert_eq!(fetched.await, json!([404, "nothing here"]));
 }
 
