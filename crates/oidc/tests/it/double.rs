@@ -43,6 +43,8 @@ struct DoubleState {
     /// Where requests for keys wait.
     gate: Mutex<Option<Arc<Semaphore>>>,
     key_requests: AtomicUsize,
+    /// How often somebody followed us to where we sent them.
+    followers: AtomicUsize,
     token_answer: Mutex<(u16, Value)>,
     forms: Mutex<Vec<(HeaderMap, HashMap<String, String>)>>,
 }
@@ -59,7 +61,8 @@ impl Double {
             .route("/token", post(form))
             .route("/revoke", post(form))
             .with_state(this.clone());
-        let app = Router::new().nest("/realms/games", routes);
+        let elsewhere = axum::routing::any(followed).with_state(this.clone());
+        let app = Router::new().nest("/realms/games", routes).route("/elsewhere", elsewhere);
         tokio::spawn(async move { axum::serve(listener, app).await });
         this
     }
@@ -93,6 +96,11 @@ impl Double {
     /// How often keys were asked for.
     pub(crate) fn key_requests(&self) -> usize {
         self.state.key_requests.load(Ordering::SeqCst)
+    }
+
+    /// How often a redirect was followed.
+    pub(crate) fn followers(&self) -> usize {
+        self.state.followers.load(Ordering::SeqCst)
     }
 
     /// The last form that was sent, with its headers.
@@ -134,6 +142,10 @@ async fn discovery(State(double): State<Double>) -> Response {
         document[key] = value.clone();
     }
     Json(document).into_response()
+}
+
+async fn followed(State(double): State<Double>) {
+    double.state.followers.fetch_add(1, Ordering::SeqCst);
 }
 
 async fn jwks(State(double): State<Double>) -> Response {
