@@ -10,13 +10,21 @@ use anyhow::{Context, Result};
 use crate::shell::{find_program, step};
 
 /// A program that the tests start, and the Debian package that has it.
-const PROGRAMS: [(&str, &str); 5] = [
+const PROGRAMS: [(&str, &str); 10] = [
     ("mariadbd", "mariadb-server"),
     ("redis-server", "redis-server"),
     ("nats-server", "nats-server"),
     ("protoc", "protobuf-compiler"),
     ("grpc_python_plugin", "protobuf-compiler-grpc"),
+    ("chromium", "chromium"),
+    ("chromedriver", "chromium-driver"),
+    ("node", "nodejs"),
+    ("npm", "npm"),
+    ("openssl", "openssl"),
 ];
+
+/// What Keycloak needs.
+const FOR_KEYCLOAK: [(&str, &str); 2] = [("java", "openjdk-17-jre-headless"), ("mvn", "maven")];
 
 /// A folder that the tests need, and the Debian package that has it.
 const FOLDERS: [(&str, &str); 2] = [
@@ -29,9 +37,29 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// Installs what is missing where that is possible, else says what to install.
 pub(crate) fn run() -> Result<()> {
-    let programs = PROGRAMS.iter().filter(|(program, _)| find_program(program).is_none());
     let folders = FOLDERS.iter().filter(|(folder, _)| !Path::new(folder).exists());
-    let missing: Vec<&str> = programs.chain(folders).map(|(_, package)| *package).collect();
+    let folders = folders.map(|(_, package)| *package);
+    install(&missing(&PROGRAMS).chain(folders).collect::<Vec<_>>())
+}
+
+/// The same for the tests on Keycloak, which need a browser too.
+pub(crate) fn for_keycloak() -> Result<()> {
+    install(&missing(&PROGRAMS).chain(missing(&FOR_KEYCLOAK)).collect::<Vec<_>>())
+}
+
+/// The same for tools written in Python. On Debian its standard library is in pieces.
+pub(crate) fn for_python() -> Result<()> {
+    let asked = Command::new("python3").args(["-c", "import ensurepip, venv"]).output();
+    let has_all = asked.is_ok_and(|answer| answer.status.success());
+    install(if has_all { &[] } else { &["python3", "python3-venv"] })
+}
+
+fn missing(programs: &'static [(&str, &str)]) -> impl Iterator<Item = &'static str> {
+    let missing = programs.iter().filter(|(program, _)| find_program(program).is_none());
+    missing.map(|(_, package)| *package)
+}
+
+fn install(missing: &[&str]) -> Result<()> {
     if missing.is_empty() {
         return Ok(());
     }

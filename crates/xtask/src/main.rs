@@ -1,7 +1,9 @@
 //! The commands that people and CI run on this repository.
 
 mod bench;
+mod fuzz_api;
 mod install;
+mod keycloak;
 mod shell;
 mod test;
 
@@ -35,6 +37,26 @@ enum Command {
         #[arg(long, conflicts_with = "mysqld")]
         dsn: Option<String>,
     },
+    /// Run the tests on a real Keycloak; an error if Java or Maven cannot be had
+    TestKeycloak,
+    /// Run Schemathesis over the APIs: requests made up from their OpenAPI documents
+    FuzzApi {
+        /// A gateway that runs already; without it one is started
+        #[arg(long, value_name = "URL", requires = "token")]
+        base: Option<String>,
+        /// A player's access token for it
+        #[arg(long, requires = "base")]
+        token: Option<String>,
+        /// One of the APIs alone
+        #[arg(long, conflicts_with = "base")]
+        only: Option<fuzz_api::Api>,
+        /// To repeat a run
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// How many requests to make up for each operation
+        #[arg(long, default_value_t = 50)]
+        examples: u32,
+    },
     /// Run a benchmark; without a name, list them
     Bench {
         name: Option<String>,
@@ -48,6 +70,14 @@ fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { no_install } => test::run(!no_install),
         Command::TestSql { mysqld, dsn } => test::run_sql(mysqld.as_deref(), dsn.as_deref()),
+        Command::TestKeycloak => keycloak::run(),
+        Command::FuzzApi { base, token, only, seed, examples } => {
+            let plan = fuzz_api::Plan { seed, examples };
+            match base.zip(token) {
+                Some((base, token)) => plan.run_at(&base, &token),
+                None => plan.run(only),
+            }
+        }
         Command::Bench { name, args } => bench::run(name.as_deref(), &args),
     };
     match done {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::install;
 use crate::shell::{cargo, step};
+use crate::{install, keycloak};
 
 pub(crate) fn run(may_install: bool) -> Result<()> {
     if may_install {
@@ -16,7 +16,8 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     step("clippy", &mut cargo(&clippy))?;
     let docs = ["doc", "--workspace", "--no-deps", "--locked"];
     step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
-    step("tests", &mut cargo(&["test", "--workspace", "--locked"]))
+    step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
+    keycloak::run_if_possible()
 }
 
 /// The suites that need a SQL server, also on the one that is named. It is an error if it cannot be had.

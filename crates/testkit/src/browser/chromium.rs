@@ -55,6 +55,7 @@ impl Kind for Chromium {
             .option("user-data-dir", place.data())
             .args(&self.args)
             .arg("about:blank")
+            .folder(place.folder())
             // It leaves sockets and settings in all these.
             .env("HOME", Some(place.folder().into()))
             .env("TMPDIR", Some(place.folder().into()))

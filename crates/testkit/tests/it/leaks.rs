@@ -4,7 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use testkit::{Flavour, Folder, Nats, Program, Redis, Running, SqlServer, eventually, need};
+use testkit::{
+    Browser, Clients, Flavour, Folder, Nats, OidcProvider, Program, Redis, Running, SqlServer, TlsProxy,
+    eventually, need,
+};
 
 use crate::DEADLINE;
 use crate::roles::{again, role};
@@ -125,6 +128,37 @@ async fn there_is_no_bad_moment_for_a_kill() {
         let victim = again!("victim").start().unwrap();
         // The moments are chosen, not awaited, and spread over what a start takes on a quick machine.
         let moment = Duration::from_millis(60 * step + fastrand::u64(0..60));
+        tokio::time::sleep(moment).await;
+        victim.kill();
+        victim.wait(DEADLINE).await;
+        nothing_is_left_of(&victim).await;
+    }
+}
+
+/// The same with a browser, which starts a dozen processes of its own, and an identity provider.
+#[tokio::test]
+async fn a_killed_test_process_leaves_no_browser_behind() {
+    if role().is_some() {
+        let provider = OidcProvider::start(Clients::default()).await.unwrap();
+        let tls = TlsProxy::to(provider.addr()).await.unwrap();
+        let browser = Browser::builder().trust_everybody().start().await.unwrap();
+        browser.goto(format!("{}/.well-known/openid-configuration", tls.url())).await;
+        println!("everything runs");
+        return std::future::pending().await;
+    }
+    need!(Browser::start().await);
+    need!(OidcProvider::start(Clients::default()).await);
+
+    let victim = again!("victim").start().unwrap();
+    victim.wait_for_line("everything runs", DEADLINE).await;
+    assert!(left_by(victim.pid()).len() > 6, "{:?}", left_by(victim.pid()));
+    victim.kill();
+    victim.wait(DEADLINE).await;
+    nothing_is_left_of(&victim).await;
+
+    for step in 0..8 {
+        let victim = again!("victim").start().unwrap();
+        let moment = Duration::from_millis(250 * step + fastrand::u64(0..250));
         tokio::time::sleep(moment).await;
         victim.kill();
         victim.wait(DEADLINE).await;
