@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use base::error::{Coded, chain};
 use base::{Clock, Timestamp};
-use oidc::{Error as IssuerError, Provider, Tokens};
+use oidc::{Error as IssuerError, Provider, Refused, Tokens};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -194,12 +194,15 @@ impl Keeper {
     ) -> Result<Session, String> {
         let mut renewed = session.clone();
         if let Some(id_token) = &tokens.id_token {
-            let verified = self.provider.verify_id_token(id_token.expose(), None).await;
-            let claims = verified.map_err(|refused| refused.to_string())?;
-            if claims.subject != session.subject {
-                return Err("the issuer refreshed it for somebody else".to_owned());
+            match self.provider.verify_id_token(id_token.expose(), None).await {
+                Ok(claims) if claims.subject != session.subject => {
+                    return Err("the issuer refreshed it for somebody else".to_owned());
+                }
+                Ok(claims) => renewed.name = claims.name.or(renewed.name),
+                // The issuer itself has just given it to us. That its key is not to be had at the moment costs nobody the session.
+                Err(Refused::UnknownKey | Refused::Unavailable(_)) => {}
+                Err(refused) => return Err(refused.to_string()),
             }
-            renewed.name = claims.name.or(renewed.name);
         }
         // One that we cannot read is nobody's mistake; then the roles stay.
         if let Ok(access) = self.provider.verify_access(tokens.access_token.expose()).await

@@ -73,6 +73,11 @@ impl Keys {
         self.0.iter().any(|key| key.fingerprint == *fingerprint)
     }
 
+    /// Whether there is a key here that is not there.
+    pub(crate) fn has_more_than(&self, other: &Self) -> bool {
+        self.0.iter().any(|key| !other.has(&key.fingerprint))
+    }
+
     /// The key that a token says it was signed with. One that says nothing is taken only if there is no choice.
     pub(crate) fn of(&self, jwt: &Jwt<'_>) -> Result<&Key, Refused> {
         let fits = |key: &&Key| key.fits(jwt.algorithm);

@@ -7,8 +7,8 @@
 //! # Invariants
 //! - **The token chooses nothing.** Algorithms are those of the configuration, of which none is symmetric, and a key is used only
 //!   with an algorithm that fits its kind. Issuer, audience and expiry are always required.
-//! - **Strangers cause no traffic.** A key that is not known is asked for once by all who miss it, and at most once per
-//!   `keys_cooldown`; in between, tokens with unknown keys are refused at once.
+//! - **Strangers cause no traffic.** A key that is not known is asked for once by all who miss it. If the answer brought none that
+//!   is new, nobody asks again for `keys_cooldown`; meanwhile, tokens with unknown keys are refused at once.
 //! - **A known key stays** until the issuer has answered without it. Tokens that it signed are forgotten together with it.
 //! - **Secrets stay inside.** Tokens, codes, verifiers and client secrets are in no `Debug`, no log and no error.
 //!

@@ -49,6 +49,8 @@ pub(super) struct Source {
 struct Attempt {
     ended_at: Timestamp,
     error: Option<Error>,
+    /// Whether it brought a key that was not known before.
+    brought_keys: bool,
 }
 
 impl Source {
@@ -96,7 +98,9 @@ impl Source {
         let turn = self.fetching.clone().lock_owned().await;
         // Somebody else may have asked while we waited for our turn.
         let last = self.last().filter(is_newer);
-        if last.is_some() || is_cooling(turn.as_ref(), self.clock.now(), self.cooldown) {
+        // An issuer that changes its keys twice in a row is believed: only questions that led to nothing are held back.
+        let in_vain = turn.as_ref().filter(|attempt| !attempt.brought_keys);
+        if last.is_some() || is_cooling(in_vain, self.clock.now(), self.cooldown) {
             return last;
         }
         let _ = self.spawn_fetch(turn).await;
@@ -131,11 +135,17 @@ impl Source {
     ) -> tokio::task::JoinHandle<Result<Arc<Known>, Error>> {
         let this = self.clone();
         tokio::spawn(async move {
+            let before = this.last();
             let fetched = this.fetch().await;
             if let Err(error) = &fetched {
                 tracing::warn!(issuer = %this.issuer, error = chain(error), "no keys from the issuer");
             }
-            *turn = Some(Attempt { ended_at: this.clock.now(), error: fetched.as_ref().err().cloned() });
+            let is_news = |known: &Arc<Known>| before.is_none_or(|before| known.keys.has_more_than(&before.keys));
+            *turn = Some(Attempt {
+                ended_at: this.clock.now(),
+                error: fetched.as_ref().err().cloned(),
+                brought_keys: fetched.as_ref().is_ok_and(is_news),
+            });
             fetched
         })
     }
