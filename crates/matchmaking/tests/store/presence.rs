@@ -16,6 +16,9 @@ use crate::setup::{PATIENCE, Setup, Tickets, to, user};
 
 const GONE: Duration = Duration::from_millis(900);
 
+/// How far our own clock moves at a time.
+const STEP: Duration = Duration::from_millis(10);
+
 for_every_store! {
     a_ticket_is_cancelled_so_long_after_it_was_made_if_nobody_comes,
     while_a_stream_is_open_nothing_is_cancelled_and_its_end_is_what_counts,
@@ -36,8 +39,7 @@ fn players(tickets: &Tickets) -> Players {
 /// Lets time pass, and looks at it all the while.
 async fn during(tickets: &Tickets, time: Duration, look: impl AsyncFn()) {
     let start = tickets.clock.now();
-    eventually("time has passed", PATIENCE, async || {
-        tickets.pass(Duration::from_millis(20));
+    watch_the_clock(tickets, async || {
         look().await;
         tickets.clock.now().distance(start) >= time
     })
@@ -47,18 +49,28 @@ async fn during(tickets: &Tickets, time: Duration, look: impl AsyncFn()) {
 /// Sweeps until a ticket is cancelled, and tells how long that took.
 async fn time_to_cancel(tickets: &Tickets, players: &Players) -> Duration {
     let start = tickets.clock.now();
-    eventually("it is cancelled", PATIENCE, async || {
-        tickets.pass(Duration::from_millis(10));
-        players.tick().await.unwrap() == 1
-    })
-    .await;
+    watch_the_clock(tickets, async || players.tick().await.unwrap() == 1).await;
     tickets.clock.now().distance(start)
+}
+
+/// Lets time pass until something is so.
+async fn watch_the_clock(tickets: &Tickets, is_so: impl AsyncFn() -> bool) {
+    if tickets.is_in_redis() {
+        return eventually("it is so", PATIENCE, async || is_so().await).await;
+    }
+    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+        tickets.pass(STEP);
+        if is_so().await {
+            return;
+        }
+    }
+    panic!("it never was so");
 }
 
 fn assert_in_time(tickets: &Tickets, took: Duration) {
     assert!(took >= GONE, "{took:?}: too early");
     let late = took - GONE;
-    assert!(tickets.is_in_redis() || late <= Duration::from_millis(10), "{took:?}: too late");
+    assert!(tickets.is_in_redis() || late <= STEP, "{took:?}: too late");
 }
 
 async fn a_ticket_is_cancelled_so_long_after_it_was_made_if_nobody_comes(setup: Setup) {
@@ -176,13 +188,15 @@ async fn the_loop_does_all_of_it_and_watchers_are_told(setup: Setup) {
     let lost = players.join(goes, to("duel")).await.unwrap().ticket;
     // Who looks on from elsewhere is not the player.
     let mut looking = pin!(tickets.frontend.watch(lost.id.as_str(), &connection).await.unwrap());
-    let told = tokio::spawn({
-        let tickets = tickets.clone();
-        async move { during(&tickets, GONE * 3, async || {}).await }
+    // The loop goes by real time: our own clock does not overtake it.
+    let start = tickets.clock.now();
+    let time = eventually("time has passed", PATIENCE, async || {
+        tickets.pass(STEP * 4);
+        tickets.clock.now().distance(start) >= GONE * 3
     });
-    let end = tokio::time::timeout(PATIENCE, looking.next()).await.expect("it is told").unwrap();
+    let ((), end) = tokio::join!(time, tokio::time::timeout(PATIENCE, looking.next()));
+    let end = end.expect("it is told").unwrap();
     assert!(matches!(end, Err(matchmaking::Error::NotFound(id)) if id == lost.id));
-    told.await.unwrap();
     assert_eq!(players.tickets(stays).await.unwrap(), [kept]);
     assert_eq!(players.tickets(goes).await.unwrap(), []);
     assert_eq!(tickets.counter("tickets_abandoned"), 1);
