@@ -10,7 +10,7 @@ use matchmaking::store::Coordination;
 use matchmaking::{PlayerState, Players, Queue};
 use runtime::Drain;
 use runtime::http::Connection;
-use testkit::eventually;
+use testkit::{Proxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, Tickets, to, user};
 
@@ -101,6 +101,9 @@ async fn while_a_stream_is_open_nothing_is_cancelled_and_its_end_is_what_counts(
     drop(one);
     stays().await;
     assert_eq!(players.tickets(user(0)).await.unwrap(), std::slice::from_ref(&ticket));
+    // However long nobody could say so.
+    tickets.pass(GONE * 2);
+    assert_eq!(players.tick().await.unwrap(), 0);
     // Some time after it was last said that the stream is open, and before it would be said again.
     tickets.pass(GONE / 4);
     drop(two);
@@ -204,4 +207,32 @@ async fn the_loop_does_all_of_it_and_watchers_are_told(setup: Setup) {
     for ended in [listening, sweeping] {
         tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_back_between_the_look_and_the_sweep_keeps_the_ticket() {
+    // Of its own: what it is asked is counted.
+    let redis = need!(Redis::private().await);
+    let proxy = Proxy::to(redis.addr()).await;
+    let quick = Setup::script(&redis).open().await;
+    let slow = quick.setup.clone().through(proxy.url(&redis.url()), PATIENCE).open().await;
+    let (here, there) = (players(&quick), players(&slow));
+    // The server knows all scripts from here on.
+    here.join(user(1), to("duel")).await.unwrap();
+    time_to_cancel(&quick, &here).await;
+    let mut raw = quick.raw().await;
+    raw.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
+    let ticket = here.join(user(0), to("duel")).await.unwrap().ticket;
+    during(&quick, GONE * 2, async || {}).await;
+    proxy.delay(Duration::from_millis(150)).await;
+    let sweeping = tokio::spawn(async move { there.tick().await });
+    eventually("it has looked", PATIENCE, || {
+        let mut raw = raw.clone();
+        async move { raw.ask::<String>(&["INFO", "commandstats"]).await.contains("cmdstat_zrangebyscore:") }
+    })
+    .await;
+    let _stream = here.present(user(0));
+    assert_eq!(here.tick().await.unwrap(), 0);
+    assert_eq!(sweeping.await.unwrap().unwrap(), 0);
+    assert_eq!(here.tickets(user(0)).await.unwrap(), [ticket]);
 }
