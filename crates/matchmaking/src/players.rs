@@ -45,7 +45,7 @@ pub const QUEUE_FIELD: &str = "queue";
 pub const USER_FIELD: &str = "user_id";
 
 /// What players can ask for.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Queue {
     /// Whether a player who waits in this queue may wait in others that allow it too.
     pub beside_others: bool,

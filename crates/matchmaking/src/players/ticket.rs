@@ -150,3 +150,39 @@ fn refuse_others<'a>(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn an_assignment_is_told_with_all_that_the_assigner_said() {
+        let (user, id) = (Uuid::from_u128(1), TicketId::parse("t1").unwrap());
+        let fields = Queue::default().fields("duel", BTreeMap::new(), BTreeMap::new(), Vec::new()).unwrap();
+        let mut ticket = Queue::default().ticket(user, fields);
+        ticket.id = id.to_string();
+        let mut assignment = openmatch::Assignment { connection: "here".to_owned(), ..Default::default() };
+        assignment.extensions.insert("map".to_owned(), wire::text_to_any("dust"));
+        let own = buffa_types::google::protobuf::Any {
+            type_url: "example.com/Own".to_owned(),
+            value: Bytes::from_static(b"\xff\x00"),
+            ..Default::default()
+        };
+        assignment.extensions.insert("own".to_owned(), own);
+        let found =
+            Found { data: Some(ticket.encode_to_bytes()), assignment: Some(assignment.encode_to_bytes()) };
+        let read = PlayerTicket::read(user, &id, &found).unwrap();
+        let told = read.assignment.unwrap();
+        assert_eq!(told.connection, "here");
+        let text = "type.googleapis.com/google.protobuf.StringValue";
+        let expected = json!({
+            "map": { "@type": text, "value": told.extensions["map"]["value"] },
+            "own": { "@type": "example.com/Own", "value": "/wA=" },
+        });
+        assert_eq!(Value::Object(told.extensions), expected);
+        assert_eq!(PlayerTicket::read(Uuid::from_u128(2), &id, &found), None);
+    }
+}

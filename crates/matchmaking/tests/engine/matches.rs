@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::id::Uuid;
 use matchmaking::engine::{EngineConfig, Profile, StaticList, Tick};
 use matchmaking::model::{Assignment, Filter, MatchId, Moment, Proposal, Ticket, TicketId};
 use matchmaking::store::Deleted;
+use matchmaking::{Join, PlayerState, Players, QUEUE_FIELD, Queue};
 
 use crate::on_both_stores;
 use crate::plugins::{assigner, duels, duels_of, evaluator, function, pool, servers, tagged};
@@ -29,6 +31,7 @@ on_both_stores! {
     the_longest_waiting_are_assigned_first,
     tickets_that_must_wait_play_once_they_have,
     a_ticket_that_is_gone_from_the_store_is_in_no_match,
+    players_are_matched_within_their_queue,
 }
 
 async fn two_tickets_play_together_and_the_odd_one_plays_with_the_next(world: World) {
@@ -380,4 +383,26 @@ async fn a_ticket_that_is_gone_from_the_store_is_in_no_match(world: World) {
     assert_eq!(made[0].ticket_ids, [a.to_string(), b.to_string()]);
     assert_eq!(world.connection(&a).await, Some(format!("{}.test:1", made[0].match_id)));
     assert!(world.free().await.is_empty());
+}
+
+async fn players_are_matched_within_their_queue(world: World) {
+    let queues = ["duel", "ranked"].map(|name| (name.to_owned(), Queue::default()));
+    let players = Players::new(world.frontend.clone(), queues.into(), world.metrics.clone());
+    let filter = Filter::Text { field: QUEUE_FIELD.to_owned(), value: "ranked".to_owned() };
+    let ranked = Profile { pools: vec![pool(vec![filter])], ..duels() };
+    let engine = world.engine(vec![ranked]);
+    let mut tickets = Vec::new();
+    for (number, queue) in ["ranked", "duel", "ranked", "duel"].into_iter().enumerate() {
+        let user = Uuid::from_u128(number as u128);
+        let join = Join { queue: queue.to_owned(), ..Join::default() };
+        tickets.push((user, players.join(user, join).await.unwrap().ticket));
+    }
+    let tick = engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 4, assigned: 2, released: 2, failures: 0 });
+    for (user, before) in tickets {
+        let ticket = players.ticket(user, before.id.as_str()).await.unwrap();
+        let is_ranked = ticket.queue == "ranked";
+        assert_eq!(ticket.state == PlayerState::Assigned, is_ranked, "{ticket:?}");
+        assert_eq!(ticket.assignment.is_some(), is_ranked);
+    }
 }

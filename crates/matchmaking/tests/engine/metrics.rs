@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use base::id::Uuid;
 use matchmaking::engine::Profile;
+use matchmaking::{Join, Players, Queue};
 
 use crate::on_both_stores;
 use crate::plugins::{duels, duels_of};
@@ -12,6 +14,7 @@ on_both_stores! {
     the_names_that_minimatch_has_are_there_and_count,
     waiting_times_are_told_by_profile,
     the_age_of_the_oldest_ticket_without_a_match_is_told,
+    what_players_ask_for_is_counted_by_queue_and_outcome,
 }
 
 async fn the_names_that_minimatch_has_are_there_and_count(world: World) {
@@ -74,4 +77,25 @@ async fn the_age_of_the_oldest_ticket_without_a_match_is_told(world: World) {
     }
     engine.tick().await.unwrap();
     assert_eq!(age(), 0.0);
+}
+
+async fn what_players_ask_for_is_counted_by_queue_and_outcome(world: World) {
+    let gone = Queue { cancel_when_gone: Some(Duration::from_secs(30)), ..Queue::default() };
+    let queues = [("duel".to_owned(), Queue::default()), ("ranked".to_owned(), gone)];
+    let players = Players::new(world.frontend.clone(), queues.into(), world.metrics.clone());
+    let user = Uuid::from_u128(1);
+    for queue in ["duel", "duel", "duel", "ranked", "unknown"] {
+        let _ = players.join(user, Join { queue: queue.to_owned(), ..Join::default() }).await;
+    }
+    let count = |queue: &str, outcome: &str| {
+        let labels = format!("{{queue=\"{queue}\",outcome=\"{outcome}\"}}");
+        world.metric(&format!("playhouse_matchmaking_joins_total{labels}"))
+    };
+    assert_eq!([count("duel", "made"), count("duel", "there"), count("ranked", "refused")], [1.0, 2.0, 1.0]);
+    assert!(!world.all_metrics().keys().any(|name| name.contains("unknown")), "callers make no labels");
+    let present = || world.metric("playhouse_matchmaking_players_present");
+    let streams = [players.present(user), players.present(user)];
+    assert_eq!(present(), 1.0, "players and not streams");
+    drop(streams);
+    assert_eq!(present(), 0.0);
 }

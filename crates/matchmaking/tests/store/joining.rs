@@ -1,6 +1,7 @@
 //! Getting a ticket as a player: one, whatever happens.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::Code;
@@ -13,6 +14,7 @@ use matchmaking::store::Outcome;
 use matchmaking::{Error, Join, PlayerState, PlayerTicket, Players, Queue};
 use proto::openmatch;
 use testkit::{Redis, eventually, need};
+use tokio::sync::Notify;
 
 use crate::setup::{PATIENCE, Setup, Tickets, group, to, user};
 
@@ -26,6 +28,7 @@ for_every_store! {
     an_expired_ticket_makes_room_for_another,
     a_ticket_taken_out_of_matchmaking_makes_room_for_another,
     whatever_happens_at_once_nobody_waits_twice,
+    a_new_ticket_wakes_an_engine,
 }
 
 async fn join(players: &Players, number: u128, queue: &str) -> PlayerTicket {
@@ -245,6 +248,21 @@ async fn whatever_happens_at_once_nobody_waits_twice(setup: Setup) {
     assert!(made > 3, "{made}");
 }
 
+async fn a_new_ticket_wakes_an_engine(setup: Setup) {
+    let tickets = setup.open().await;
+    let players = tickets.players([("duel", Queue::default())]);
+    let (process, wake) = (tickets.clone(), Arc::new(Notify::new()));
+    let told = wake.clone();
+    tokio::spawn(async move { process.listen_for_wakes(&"engine".into(), &told).await });
+    if tickets.is_in_redis() {
+        tokio::time::timeout(PATIENCE, wake.notified()).await.expect("it listens");
+    }
+    assert_eq!(tickets.take(10).await, []);
+    let ticket = join(&players, 0, "duel").await;
+    tokio::time::timeout(PATIENCE, wake.notified()).await.expect("it is woken");
+    assert_eq!(tickets.take(10).await, [ticket.id]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn who_loses_the_connection_while_joining_finds_what_was_made() {
     let redis = need!(Redis::private().await);
@@ -294,6 +312,9 @@ async fn what_is_known_of_a_player_is_in_two_keys_that_expire() {
             assert!((150_000..=160_000).contains(&life), "{key}: {life}");
         }
         join(&players, 0, "casual").await;
+        assert!(raw.ask::<i64>(&["PTTL", &tickets.key(&player)]).await > 600_000);
+        players.leave(user(0), ticket.id.as_str()).await.unwrap();
+        let ticket = join(&players, 0, "duel").await;
         assert!(raw.ask::<i64>(&["PTTL", &tickets.key(&player)]).await > 600_000);
         // What is gone is forgotten when it is met.
         players.leave(user(0), ticket.id.as_str()).await.unwrap();

@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 use base::error::Coded;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use matchmaking::Error;
+use matchmaking::{Error, Queue};
 use testkit::{Proxy, Redis, eventually, need};
 
-use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids};
+use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids, to, user};
 
 const STEPS: [&str; 5] = ["fetch", "release", "delete", "deindex", "assign"];
 
@@ -69,6 +69,38 @@ async fn each_step_waits_for_each_name_of_the_lock_and_goes_on_when_it_is_free()
         assert_eq!(raw.get(&name).await, None, "{name} is left behind");
     }
     assert_eq!(tickets.all().await.len(), 40 - 4 * 3, "each step was done");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn joining_and_sweeping_wait_for_the_lock_and_looking_does_not() {
+    let redis = need!(Redis::private().await);
+    let tickets = Setup::lock(&redis).open().await;
+    let gone = Queue { cancel_when_gone: Some(Duration::from_millis(1)), ..Queue::default() };
+    let players = tickets.players([("duel", gone)]);
+    let (mut raw, name) = (tickets.raw().await, names(&tickets)[0].clone());
+    for what in ["join", "sweep"] {
+        raw.set(&name, b"theirs", 60).await;
+        let asked = calls(&mut raw).await;
+        let (of, running) = (players.clone(), what == "join");
+        let running = tokio::spawn(async move {
+            if running { of.join(user(0), to("duel")).await.map(drop) } else { of.tick().await.map(drop) }
+        });
+        let look = raw.clone();
+        eventually("it asks for the lock again and again", PATIENCE, || {
+            let mut raw = look.clone();
+            async move { calls(&mut raw).await >= asked + 5 }
+        })
+        .await;
+        assert!(!running.is_finished(), "{what} does not wait");
+        let there = usize::from(what == "sweep");
+        assert_eq!(players.tickets(user(0)).await.unwrap().len(), there);
+        raw.ask::<()>(&["DEL", &name]).await;
+        tokio::time::timeout(PATIENCE, running).await.expect("it goes on").unwrap().unwrap();
+        assert_eq!(players.tickets(user(0)).await.unwrap().len(), 1 - there, "{what} was done");
+    }
+    // Nothing is overdue: nobody is asked for the lock.
+    raw.set(&name, b"theirs", 60).await;
+    assert_eq!(players.tick().await.unwrap(), 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,11 +10,14 @@ use matchmaking::store::Coordination;
 use matchmaking::{PlayerState, Players, Queue};
 use runtime::Drain;
 use runtime::http::Connection;
-use testkit::eventually;
+use testkit::{Proxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, Tickets, to, user};
 
 const GONE: Duration = Duration::from_millis(900);
+
+/// How far our own clock moves at a time.
+const STEP: Duration = Duration::from_millis(10);
 
 for_every_store! {
     a_ticket_is_cancelled_so_long_after_it_was_made_if_nobody_comes,
@@ -36,8 +39,7 @@ fn players(tickets: &Tickets) -> Players {
 /// Lets time pass, and looks at it all the while.
 async fn during(tickets: &Tickets, time: Duration, look: impl AsyncFn()) {
     let start = tickets.clock.now();
-    eventually("time has passed", PATIENCE, async || {
-        tickets.pass(Duration::from_millis(20));
+    watch_the_clock(tickets, async || {
         look().await;
         tickets.clock.now().distance(start) >= time
     })
@@ -47,18 +49,28 @@ async fn during(tickets: &Tickets, time: Duration, look: impl AsyncFn()) {
 /// Sweeps until a ticket is cancelled, and tells how long that took.
 async fn time_to_cancel(tickets: &Tickets, players: &Players) -> Duration {
     let start = tickets.clock.now();
-    eventually("it is cancelled", PATIENCE, async || {
-        tickets.pass(Duration::from_millis(10));
-        players.tick().await.unwrap() == 1
-    })
-    .await;
+    watch_the_clock(tickets, async || players.tick().await.unwrap() == 1).await;
     tickets.clock.now().distance(start)
+}
+
+/// Lets time pass until something is so.
+async fn watch_the_clock(tickets: &Tickets, is_so: impl AsyncFn() -> bool) {
+    if tickets.is_in_redis() {
+        return eventually("it is so", PATIENCE, async || is_so().await).await;
+    }
+    for _ in 0..PATIENCE.as_millis() / STEP.as_millis() {
+        tickets.pass(STEP);
+        if is_so().await {
+            return;
+        }
+    }
+    panic!("it never was so");
 }
 
 fn assert_in_time(tickets: &Tickets, took: Duration) {
     assert!(took >= GONE, "{took:?}: too early");
     let late = took - GONE;
-    assert!(tickets.is_in_redis() || late <= Duration::from_millis(10), "{took:?}: too late");
+    assert!(tickets.is_in_redis() || late <= STEP, "{took:?}: too late");
 }
 
 async fn a_ticket_is_cancelled_so_long_after_it_was_made_if_nobody_comes(setup: Setup) {
@@ -89,6 +101,9 @@ async fn while_a_stream_is_open_nothing_is_cancelled_and_its_end_is_what_counts(
     drop(one);
     stays().await;
     assert_eq!(players.tickets(user(0)).await.unwrap(), std::slice::from_ref(&ticket));
+    // However long nobody could say so.
+    tickets.pass(GONE * 2);
+    assert_eq!(players.tick().await.unwrap(), 0);
     // Some time after it was last said that the stream is open, and before it would be said again.
     tickets.pass(GONE / 4);
     drop(two);
@@ -176,13 +191,15 @@ async fn the_loop_does_all_of_it_and_watchers_are_told(setup: Setup) {
     let lost = players.join(goes, to("duel")).await.unwrap().ticket;
     // Who looks on from elsewhere is not the player.
     let mut looking = pin!(tickets.frontend.watch(lost.id.as_str(), &connection).await.unwrap());
-    let told = tokio::spawn({
-        let tickets = tickets.clone();
-        async move { during(&tickets, GONE * 3, async || {}).await }
+    // The loop goes by real time: our own clock does not overtake it.
+    let start = tickets.clock.now();
+    let time = eventually("time has passed", PATIENCE, async || {
+        tickets.pass(STEP * 4);
+        tickets.clock.now().distance(start) >= GONE * 3
     });
-    let end = tokio::time::timeout(PATIENCE, looking.next()).await.expect("it is told").unwrap();
+    let ((), end) = tokio::join!(time, tokio::time::timeout(PATIENCE, looking.next()));
+    let end = end.expect("it is told").unwrap();
     assert!(matches!(end, Err(matchmaking::Error::NotFound(id)) if id == lost.id));
-    told.await.unwrap();
     assert_eq!(players.tickets(stays).await.unwrap(), [kept]);
     assert_eq!(players.tickets(goes).await.unwrap(), []);
     assert_eq!(tickets.counter("tickets_abandoned"), 1);
@@ -190,4 +207,32 @@ async fn the_loop_does_all_of_it_and_watchers_are_told(setup: Setup) {
     for ended in [listening, sweeping] {
         tokio::time::timeout(PATIENCE, ended).await.unwrap().unwrap().unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_comes_back_between_the_look_and_the_sweep_keeps_the_ticket() {
+    // Of its own: what it is asked is counted.
+    let redis = need!(Redis::private().await);
+    let proxy = Proxy::to(redis.addr()).await;
+    let quick = Setup::script(&redis).open().await;
+    let slow = quick.setup.clone().through(proxy.url(&redis.url()), PATIENCE).open().await;
+    let (here, there) = (players(&quick), players(&slow));
+    // The server knows all scripts from here on.
+    here.join(user(1), to("duel")).await.unwrap();
+    time_to_cancel(&quick, &here).await;
+    let mut raw = quick.raw().await;
+    raw.ask::<()>(&["CONFIG", "RESETSTAT"]).await;
+    let ticket = here.join(user(0), to("duel")).await.unwrap().ticket;
+    during(&quick, GONE * 2, async || {}).await;
+    proxy.delay(Duration::from_millis(150)).await;
+    let sweeping = tokio::spawn(async move { there.tick().await });
+    eventually("it has looked", PATIENCE, || {
+        let mut raw = raw.clone();
+        async move { raw.ask::<String>(&["INFO", "commandstats"]).await.contains("cmdstat_zrangebyscore:") }
+    })
+    .await;
+    let _stream = here.present(user(0));
+    assert_eq!(here.tick().await.unwrap(), 0);
+    assert_eq!(sweeping.await.unwrap().unwrap(), 0);
+    assert_eq!(here.tickets(user(0)).await.unwrap(), [ticket]);
 }
