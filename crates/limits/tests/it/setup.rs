@@ -63,34 +63,62 @@ impl World {
         self.limits.take(&[check("one", key, rate)]).await
     }
 
-    /// Asks from several tasks until the time is over; returns how many were allowed, and the time from before the first
-    /// question until after the last answer.
-    pub(crate) async fn rush(&self, key: &str, rate: &str, tasks: usize, time: Duration) -> (u64, Duration) {
-        let (started, rate) = (Instant::now(), rate.parse().unwrap());
-        let asking = (0..tasks).map(|_| {
-            let (limits, key) = (self.limits.clone(), key.to_owned());
-            tokio::spawn(async move {
-                let mut allowed = 0;
-                while started.elapsed() < time {
-                    let verdict = limits.take(&[Check { policy: "one", key: &key, rate }]).await;
-                    assert!(verdict.shared);
-                    allowed += u64::from(verdict.allowed);
-                    // In process, nothing else gives way.
-                    tokio::task::yield_now().await;
-                }
-                allowed
-            })
-        });
-        let allowed = futures::future::try_join_all(asking).await.unwrap().iter().sum();
-        (allowed, started.elapsed())
-    }
-
     pub(crate) fn metric(&self, name: &str) -> u64 {
         let mut encoded = String::new();
         text::encode(&mut encoded, &self.registry).unwrap();
         let line = encoded.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
         line.map_or(0, |value| value.parse().unwrap())
     }
+}
+
+/// What came of a rush on one bucket.
+#[derive(Debug)]
+pub(crate) struct Rush {
+    pub(crate) allowed: u64,
+    /// More cannot be allowed in the time that it took.
+    pub(crate) most: u64,
+    /// Fewer cannot be, unless the bucket was full in between.
+    pub(crate) least: u64,
+}
+
+/// Asks from several tasks in each process until the time is over, and then until one is refused.
+///
+/// With that, what was allowed is known for certain, however late the tasks run: the burst, and what was refilled between
+/// the first and the last decision.
+pub(crate) async fn rush(worlds: &[&World], key: &str, rate: &str, time: Duration) -> Rush {
+    const TASKS: usize = 8;
+    let rate: Rate = rate.parse().unwrap();
+    let one = u64::try_from(rate.window().as_micros()).unwrap() / rate.quota();
+    let refilled = |time: Duration| u64::try_from(time.as_micros()).unwrap() / one;
+    let ask = async |limits: &Limits| {
+        let verdict = limits.take(&[Check { policy: "one", key, rate }]).await;
+        assert!(verdict.shared);
+        verdict.allowed
+    };
+    let before = Instant::now();
+    let mut allowed = u64::from(ask(&worlds[0].limits).await);
+    let after = Instant::now();
+    let asking =
+        worlds.iter().flat_map(|world| std::iter::repeat_n(world.limits.clone(), TASKS)).map(|limits| {
+            let key = key.to_owned();
+            tokio::spawn(async move {
+                let mut allowed = 0;
+                while before.elapsed() < time {
+                    let verdict = limits.take(&[Check { policy: "one", key: &key, rate }]).await;
+                    allowed += u64::from(verdict.allowed && verdict.shared);
+                    // In process, nothing else gives way.
+                    tokio::task::yield_now().await;
+                }
+                allowed
+            })
+        });
+    allowed += futures::future::try_join_all(asking).await.unwrap().iter().sum::<u64>();
+    let mut last = after.elapsed();
+    while ask(&worlds[0].limits).await {
+        allowed += 1;
+        last = after.elapsed();
+    }
+    Rush { allowed, most: rate.quota() + refilled(before.elapsed()), least: rate.quota() + refilled(last) }
 }
 
 pub(crate) fn check<'a>(policy: &'static str, key: &'a str, rate: &str) -> Check<'a> {
