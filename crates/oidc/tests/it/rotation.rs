@@ -38,18 +38,33 @@ async fn a_new_key_is_asked_for_once_by_all_who_miss_it() {
 }
 
 #[tokio::test]
-async fn after_asking_there_is_a_pause() {
+async fn after_asking_in_vain_there_is_a_pause() {
     let world = World::start().await;
     world.provider.ready().await.unwrap();
-    let next = Signer::ec("two");
-    world.double.publish(&[&next]);
+    let (next, made_up) = (Signer::ec("two"), Signer::ec("three"));
     let token = next.sign(&world.double.claims());
+    let in_vain = world.provider.verify_access(&made_up.sign(&world.double.claims())).await;
+    assert!(matches!(in_vain, Err(Refused::UnknownKey)));
+    assert_eq!(world.double.key_requests(), 2);
+    world.double.publish(&[&next]);
     world.clock.advance(Duration::from_millis(9_999));
     assert!(matches!(world.provider.verify_access(&token).await, Err(Refused::UnknownKey)));
-    assert_eq!(world.double.key_requests(), 1);
+    assert_eq!(world.double.key_requests(), 2);
     world.clock.advance(Duration::from_millis(1));
     assert!(world.provider.verify_access(&token).await.is_ok());
-    assert_eq!(world.double.key_requests(), 2);
+    assert_eq!(world.double.key_requests(), 3);
+}
+
+#[tokio::test]
+async fn an_issuer_that_changes_its_keys_again_and_again_is_followed() {
+    let world = World::start().await;
+    world.provider.ready().await.unwrap();
+    for round in 0..5 {
+        let next = Signer::ec(&format!("key-{round}"));
+        world.double.publish(&[&next]);
+        assert!(world.provider.verify_access(&next.sign(&world.double.claims())).await.is_ok(), "{round}");
+    }
+    assert_eq!(world.double.key_requests(), 6);
 }
 
 #[tokio::test]
