@@ -26,6 +26,16 @@ impl Histogram {
         self.max = self.max.max(time);
     }
 
+    /// Adds all times of another.
+    pub fn merge(&mut self, other: &Self) {
+        if self.buckets.len() < other.buckets.len() {
+            self.buckets.resize(other.buckets.len(), 0);
+        }
+        self.buckets.iter_mut().zip(&other.buckets).for_each(|(ours, theirs)| *ours += theirs);
+        self.count += other.count;
+        self.max = self.max.max(other.max);
+    }
+
     /// How many times were added.
     pub fn count(&self) -> u64 {
         self.count

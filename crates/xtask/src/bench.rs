@@ -15,12 +15,18 @@ struct Bench {
     product: bool,
 }
 
-const BENCHES: [Bench; 4] = [
+const BENCHES: [Bench; 5] = [
     Bench {
         name: "db",
         package: "db",
         what: "transactions/s of our SQLite and MariaDB stores, against the plain driver",
         product: false,
+    },
+    Bench {
+        name: "gateway",
+        package: "load",
+        what: "requests/s of /v1/me with a bearer token, memory of an idle stream, against an empty axum handler",
+        product: true,
     },
     Bench {
         name: "hierlock",

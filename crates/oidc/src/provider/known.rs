@@ -140,7 +140,8 @@ impl Source {
             if let Err(error) = &fetched {
                 tracing::warn!(issuer = %this.issuer, error = chain(error), "no keys from the issuer");
             }
-            let is_news = |known: &Arc<Known>| before.is_none_or(|before| known.keys.has_more_than(&before.keys));
+            let is_news =
+                |known: &Arc<Known>| before.is_none_or(|before| known.keys.has_more_than(&before.keys));
             *turn = Some(Attempt {
                 ended_at: this.clock.now(),
                 error: fetched.as_ref().err().cloned(),

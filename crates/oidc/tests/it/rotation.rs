@@ -60,7 +60,7 @@ async fn an_issuer_that_changes_its_keys_again_and_again_is_followed() {
     let world = World::start().await;
     world.provider.ready().await.unwrap();
     for round in 0..5 {
-        let next = Signer::ec(&format!("key-{round}"));
+        let next = Signer::ec(Box::leak(format!("key-{round}").into_boxed_str()));
         world.double.publish(&[&next]);
         assert!(world.provider.verify_access(&next.sign(&world.double.claims())).await.is_ok(), "{round}");
     }

@@ -45,7 +45,9 @@ async fn a_newcomer_signs_in_finds_a_match_and_signs_out() {
     browser.click("#logout").await;
     browser.wait_for("#nobody:not([hidden])", PATIENCE).await;
     assert_eq!(browser.cookies().await.iter().filter(|cookie| cookie.name == "playhouse").count(), 0);
-    let request = reqwest::Client::new().get(format!("{gateway}/v1/me")).header("cookie", format!("playhouse={cookie}"));
+    let request = reqwest::Client::new()
+        .get(format!("{gateway}/v1/me"))
+        .header("cookie", format!("playhouse={cookie}"));
     assert_eq!(request.send().await.unwrap().status(), 401, "the session has ended, not only the cookie");
     signed_in_as(&other, "Grace Hopper").await;
 
@@ -106,10 +108,12 @@ async fn what_goes_wrong_is_a_page_that_a_player_understands() {
     let api = format!("http://{}/internal/v1", addresses["internal"]);
     let client = reqwest::Client::new();
     let sign_in = serde_json::json!({ "issuer": issuer, "subject": "grace" });
-    let made = client.post(format!("{api}/sign-ins")).bearer_auth(&service).json(&sign_in).send().await.unwrap();
+    let made =
+        client.post(format!("{api}/sign-ins")).bearer_auth(&service).json(&sign_in).send().await.unwrap();
     let user = made.json::<Value>().await.unwrap()["user"]["user_id"].as_str().unwrap().to_owned();
     let ban = serde_json::json!({ "reason": "Cheating <b>again</b>" });
-    let banned = client.post(format!("{api}/users/{user}/ban")).bearer_auth(&service).json(&ban).send().await.unwrap();
+    let banned =
+        client.post(format!("{api}/users/{user}/ban")).bearer_auth(&service).json(&ban).send().await.unwrap();
     assert_eq!(banned.status(), 204);
     browser.goto(format!("{gateway}/login")).await;
     browser.click("button[value=grace]").await;

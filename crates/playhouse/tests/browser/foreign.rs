@@ -20,7 +20,8 @@ async fn a_certified_provider_signs_in_refreshes_and_signs_out() {
     let clients = Clients { access_token_life: ACCESS, ..Clients::default() };
     let provider = need!(OidcProvider::start(clients.clone()).await);
     let folder = Folder::fresh().unwrap();
-    let any_port = ["gateway", "internal", "admin", "open_match"].map(|name| format!("listen.{name}=127.0.0.1:0"));
+    let any_port =
+        ["gateway", "internal", "admin", "open_match"].map(|name| format!("listen.{name}=127.0.0.1:0"));
     let any_port = any_port.iter().flat_map(|set| ["--set", set.as_str()]);
     let program = playhouse(&["serve", "--print-addresses"])
         .args(any_port)

@@ -1,0 +1,70 @@
+//! A client as small as can be: one request at a time on each of its connections.
+
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use futures::future::join_all;
+use load::Histogram;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+/// What came of a run.
+pub(crate) struct Run {
+    pub(crate) times: Histogram,
+    pub(crate) took: Duration,
+}
+
+/// The bytes of a request, as if it came from an address of its own.
+pub(crate) fn request(path: &str, token: &str, player: usize) -> Vec<u8> {
+    let [.., high, low] = player.to_be_bytes();
+    let authorization =
+        if token.is_empty() { String::new() } else { format!("authorization: Bearer {token}\r\n") };
+    format!(
+        "GET {path} HTTP/1.1\r\nhost: bench\r\nx-forwarded-for: 10.1.{high}.{low}\r\naccept: application/json\r\n{authorization}\r\n"
+    )
+    .into_bytes()
+}
+
+/// Sends these requests in turn, again and again, for so long.
+pub(crate) async fn run(to: SocketAddr, requests: &[Vec<u8>], connections: usize, length: Duration) -> Run {
+    let began = Instant::now();
+    let end = began + length;
+    let all = join_all((0..connections).map(|at| one(to, requests, at, end))).await;
+    let took = began.elapsed();
+    let mut times = Histogram::default();
+    all.iter().for_each(|one| times.merge(one));
+    Run { times, took }
+}
+
+async fn one(to: SocketAddr, requests: &[Vec<u8>], first: usize, end: Instant) -> Histogram {
+    let mut socket = TcpStream::connect(to).await.unwrap();
+    socket.set_nodelay(true).unwrap();
+    let (mut times, mut buffer) = (Histogram::default(), vec![0; 16 * 1024]);
+    for request in requests.iter().cycle().skip(first) {
+        let began = Instant::now();
+        if began >= end {
+            break;
+        }
+        socket.write_all(request).await.unwrap();
+        answer(&mut socket, &mut buffer).await;
+        times.record(began.elapsed());
+    }
+    times
+}
+
+/// Reads one answer, which has to be a good one.
+async fn answer(socket: &mut TcpStream, buffer: &mut [u8]) {
+    let mut filled = 0;
+    loop {
+        let read = socket.read(&mut buffer[filled..]).await.unwrap();
+        assert!(read > 0, "the connection was closed");
+        filled += read;
+        let Some(head) = buffer[..filled].windows(4).position(|end| end == b"\r\n\r\n") else { continue };
+        let text = std::str::from_utf8(&buffer[..head]).unwrap();
+        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
+        if filled >= head + 4 + length.parse::<usize>().unwrap() {
+            return;
+        }
+    }
+}

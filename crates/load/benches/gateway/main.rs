@@ -1,0 +1,124 @@
+//! `/v1/me` with a bearer token beside an empty handler of axum: the same client, one after the other on the same machine, in
+//! turns. And what an idle stream costs.
+//!
+//! `cargo xtask bench gateway` runs all of it. The gateway is the product as it is shipped, embedded, with the builtin issuer; the
+//! requests come through a trusted proxy from many addresses, so that limits are counted and do not bite.
+
+#![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
+
+mod client;
+mod reference;
+mod subject;
+
+use std::time::{Duration, Instant};
+
+use testkit::bench::Report;
+
+use client::Run;
+use subject::{Gateway, usage};
+
+/// How often the two are measured, in turns, and for how long each time.
+const ROUNDS: usize = 5;
+const LENGTH: Duration = Duration::from_secs(4);
+const WARM_UP: Duration = Duration::from_secs(1);
+/// How many requests are under way at once, each on a connection of its own.
+const CONNECTIONS: usize = 64;
+/// How many players call.
+const PLAYERS: usize = 500;
+/// How many streams are open while nothing happens.
+const STREAMS: usize = 2_000;
+
+fn main() {
+    if reference::is_wanted() {
+        return reference::serve();
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(compare());
+}
+
+async fn compare() {
+    let gateway = Gateway::start().await;
+    let players = gateway.players(PLAYERS).await;
+    let requests: Vec<Vec<u8>> =
+        players.iter().enumerate().map(|(at, token)| client::request("/v1/me", token, at)).collect();
+    let reference = reference::start().await;
+    let empty = vec![client::request("/", "", 0)];
+
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    client::run(gateway.address(), &requests, CONNECTIONS, WARM_UP).await;
+    client::run(reference.address(), &empty, CONNECTIONS, WARM_UP).await;
+    for _ in 0..ROUNDS {
+        theirs.push(
+            measured(reference.pid(), client::run(reference.address(), &empty, CONNECTIONS, LENGTH)).await,
+        );
+        ours.push(
+            measured(gateway.pid(), client::run(gateway.address(), &requests, CONNECTIONS, LENGTH)).await,
+        );
+    }
+    let (ours, theirs) = (median(ours), median(theirs));
+
+    let mut report = Report::new("gateway").columns(["", "requests/s", "p50", "p99", "CPU per request"]);
+    for (name, measure) in [("/v1/me, bearer token", &ours), ("empty axum handler", &theirs)] {
+        report.row([
+            name.to_owned(),
+            format!("{:.0}", measure.rate()),
+            format!("{:.2} ms", millis(measure.run.times.quantile(0.5))),
+            format!("{:.2} ms", millis(measure.run.times.quantile(0.99))),
+            format!("{:.1} us", measure.cpu_per_request()),
+        ]);
+    }
+    report.measure("me_per_second", ours.rate());
+    report.measure("empty_per_second", theirs.rate());
+    report.measure("me_p99_ms", millis(ours.run.times.quantile(0.99)));
+    report.measure("empty_p99_ms", millis(theirs.run.times.quantile(0.99)));
+    report.measure("me_cpu_us", ours.cpu_per_request());
+    report.measure("empty_cpu_us", theirs.cpu_per_request());
+    drop(reference);
+
+    let (before, streams) = (usage(gateway.pid()).memory, gateway.streams(&players, STREAMS).await);
+    let (after, began) = (usage(gateway.pid()), Instant::now());
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    let idle = usage(gateway.pid()).cpu - after.cpu;
+    let kib = (after.memory.saturating_sub(before)) as f64 / 1024.0 / streams.len() as f64;
+    let share = 100.0 * idle.as_secs_f64() / began.elapsed().as_secs_f64();
+    report.row([
+        format!("{} idle streams", streams.len()),
+        format!("{kib:.1} KiB each"),
+        format!("{share:.1} % CPU"),
+    ]);
+    report.measure("kib_per_stream", kib);
+    report.measure("idle_streams_cpu_percent", share);
+    report.finish(ours.rate() / theirs.rate()).unwrap();
+}
+
+/// A run, and what the server used for it.
+struct Measure {
+    run: Run,
+    cpu: Duration,
+}
+
+impl Measure {
+    fn rate(&self) -> f64 {
+        self.run.times.count() as f64 / self.run.took.as_secs_f64()
+    }
+
+    fn cpu_per_request(&self) -> f64 {
+        self.cpu.as_secs_f64() * 1e6 / self.run.times.count() as f64
+    }
+}
+
+async fn measured(pid: u32, run: impl Future<Output = Run>) -> Measure {
+    let before = usage(pid).cpu;
+    let run = run.await;
+    Measure { run, cpu: usage(pid).cpu - before }
+}
+
+/// The middle one by its rate.
+fn median(mut measures: Vec<Measure>) -> Measure {
+    measures.sort_by(|one, other| one.rate().total_cmp(&other.rate()));
+    measures.swap_remove(measures.len() / 2)
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

@@ -1,0 +1,144 @@
+//! The gateway, as it is shipped, and what it uses.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use testkit::{Folder, Program, Running};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Linux counts processor time for programs in hundredths of a second.
+const TICK: Duration = Duration::from_millis(10);
+
+/// No address and no player is refused; nobody is matched.
+const CONFIG: &str = r#"
+[listen]
+gateway = "127.0.0.1:0"
+internal = "127.0.0.1:0"
+admin = "127.0.0.1:0"
+open_match = "127.0.0.1:0"
+trusted_proxies = ["127.0.0.1"]
+[db]
+migrate = true
+[telemetry]
+log = "warn"
+[gateway.limits]
+address = "10000/s burst 1000000"
+read = "10000/s burst 1000000"
+write = "10000/s burst 1000000"
+stream = "10000/s burst 1000000"
+[matchmaking.queues.waiting]
+"#;
+
+pub(crate) struct Gateway {
+    running: Running,
+    addresses: HashMap<String, String>,
+    _folder: Folder,
+}
+
+/// What a process has used so far.
+#[derive(Clone, Copy)]
+pub(crate) struct Usage {
+    pub(crate) cpu: Duration,
+    /// Resident, in bytes.
+    pub(crate) memory: u64,
+}
+
+impl Gateway {
+    pub(crate) async fn start() -> Self {
+        let folder = Folder::fresh().unwrap();
+        let config = folder.path().join("bench.toml");
+        std::fs::write(&config, CONFIG).unwrap();
+        let program = testkit::target().join("release").join("playhouse");
+        let running = Program::new(program)
+            .args(["serve", "--print-addresses", "--config", config.to_str().unwrap()])
+            .env("PLAYHOUSE_DB_URL", format!("sqlite:{}", folder.path().join("bench.db").display()))
+            .start()
+            .unwrap();
+        let line = running.wait_for_line("\"admin\":", PATIENCE).await;
+        Self { addresses: serde_json::from_str(&line).unwrap(), running, _folder: folder }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.addresses["gateway"].parse().unwrap()
+    }
+
+    /// Tokens of so many players.
+    pub(crate) async fn players(&self, count: usize) -> Vec<String> {
+        let mut tokens = Vec::with_capacity(count);
+        for at in 0..count {
+            let ask = format!(
+                "POST /issuer/tokens?user=player-{at} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
+            );
+            let answer = self.ask(&self.addresses["admin"], &ask).await;
+            tokens.push(field(&answer, "token"));
+        }
+        tokens
+    }
+
+    /// Opens so many streams, each of a ticket that waits.
+    pub(crate) async fn streams(&self, players: &[String], count: usize) -> Vec<TcpStream> {
+        const BODY: &str = "{\"queue\":\"waiting\"}";
+        let mut streams = Vec::with_capacity(count);
+        let mut tickets: HashMap<usize, String> = HashMap::new();
+        for at in (0..players.len()).cycle().take(count) {
+            let head = format!(
+                "host: bench\r\nauthorization: Bearer {}\r\nx-forwarded-for: 10.2.0.1\r\n",
+                players[at]
+            );
+            if !tickets.contains_key(&at) {
+                let ask = format!(
+                    "POST /v1/matchmaking/tickets HTTP/1.1\r\n{head}connection: close\r\ncontent-type: application/json\r\n\
+                     content-length: {}\r\n\r\n{BODY}",
+                    BODY.len()
+                );
+                let answer = self.ask(&self.addresses["gateway"], &ask).await;
+                tickets.insert(at, field(&answer, "ticket_id"));
+            }
+            let mut stream = TcpStream::connect(self.address()).await.unwrap();
+            let ask = format!("GET /v1/matchmaking/tickets/{}/stream HTTP/1.1\r\n{head}\r\n", tickets[&at]);
+            stream.write_all(ask.as_bytes()).await.unwrap();
+            let mut start = Vec::new();
+            while !start.windows(8).any(|part| part == b"WAITING\"") {
+                let mut buffer = [0; 4096];
+                let read = stream.read(&mut buffer).await.unwrap();
+                start.extend_from_slice(&buffer[..read]);
+                assert!(read > 0, "{}", String::from_utf8_lossy(&start));
+            }
+            streams.push(stream);
+        }
+        streams
+    }
+
+    async fn ask(&self, to: &str, request: &str) -> String {
+        let mut socket = TcpStream::connect(to).await.unwrap();
+        socket.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).await.unwrap();
+        answer
+    }
+}
+
+fn field(answer: &str, name: &str) -> String {
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    body[name].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+}
+
+pub(crate) fn usage(pid: u32) -> Usage {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    // The name of the program, in parentheses, may hold anything; after it come the state and then numbers.
+    let (_, numbers) = stat.rsplit_once(')').unwrap();
+    let ticks: u32 =
+        numbers.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = resident.split_whitespace().next().unwrap().parse().unwrap();
+    Usage { cpu: TICK * ticks, memory: kib * 1024 }
+}
