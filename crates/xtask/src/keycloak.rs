@@ -45,7 +45,9 @@ fn missing() -> Option<String> {
     let Some(maven) = find_program("mvn") else { return Some("Maven".to_owned()) };
     let artifact = ARTIFACT.trim();
     let mut fetch = Command::new(maven);
-    fetch.args(["--batch-mode", "--quiet", "dependency:get"]).arg(format!("-Dartifact={artifact}"));
+    // The archive alone: with what it was built from it would be hundreds of files.
+    fetch.args(["--batch-mode", "--quiet", "dependency:get", "-Dtransitive=false"]);
+    fetch.arg(format!("-Dartifact={artifact}"));
     let fetched = fetch.current_dir(root()).output().is_ok_and(|done| done.status.success());
     if fetched { None } else { Some(format!("way to fetch {artifact}")) }
 }

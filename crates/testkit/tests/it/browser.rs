@@ -123,6 +123,9 @@ async fn nothing_is_left_of_it() {
     let folders: Vec<PathBuf> = browser.folders().into_iter().map(Path::to_path_buf).collect();
     let processes = of_folders(&folders);
     assert!(folders.len() == 2 && processes.len() > 3, "{folders:?} {processes:?}");
+    // Chromium likes to leave its socket in the temporary folder of the system.
+    let socket = folders[0].join("data/SingletonSocket").read_link().unwrap();
+    assert!(socket.starts_with(&folders[0]), "{socket:?}");
     assert!(browser.pids().iter().all(|pid| processes.contains(&pid.to_string())), "{processes:?}");
     drop(browser);
     // What has been killed with its parent takes a moment.
