@@ -1,5 +1,6 @@
 //! Settings of the issuer.
 
+use std::fmt;
 use std::time::Duration;
 
 use ::config::{Choice, Reader, Rejected, Secret, Section, Setting, Value};
@@ -114,6 +115,16 @@ impl IssuerUrl {
     }
 }
 
+impl fmt::Display for IssuerUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => f.write_str("none:"),
+            Self::Builtin => f.write_str("builtin:"),
+            Self::Url(url) => url.fmt(f),
+        }
+    }
+}
+
 impl Setting for IssuerUrl {
     fn expected() -> String {
         "\"builtin:\" (for development), \"https://HOST/PATH\", or \"none:\"".to_owned()
@@ -132,11 +143,7 @@ impl Setting for IssuerUrl {
     }
 
     fn show(&self) -> String {
-        match self {
-            Self::None => "\"none:\"".to_owned(),
-            Self::Builtin => "\"builtin:\"".to_owned(),
-            Self::Url(url) => format!("{:?}", url.as_str()),
-        }
+        format!("{:?}", self.to_string())
     }
 }
 

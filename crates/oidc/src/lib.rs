@@ -19,6 +19,7 @@
 pub mod builtin;
 mod claims;
 mod config;
+mod doctor;
 mod error;
 mod http;
 mod jwt;
@@ -31,6 +32,7 @@ mod secret;
 
 pub use claims::{Access, IdToken, LogoutToken};
 pub use config::{Algorithm, Config, IssuerUrl, is_loopback};
+pub use doctor::examine;
 pub use error::{Error, Refused};
 pub use metrics::Metrics;
 pub use provider::{Authorize, Provider, Tokens};

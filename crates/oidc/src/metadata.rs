@@ -24,6 +24,9 @@ pub(crate) struct Metadata {
     /// Whether answers to the browser always say from whom they are (RFC 9207).
     #[serde(default)]
     pub(crate) authorization_response_iss_parameter_supported: bool,
+    /// Whether it tells us of sessions that end.
+    #[serde(default)]
+    pub(crate) backchannel_logout_supported: bool,
 }
 
 /// An address that nobody on the network can speak for.

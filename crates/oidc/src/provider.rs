@@ -56,6 +56,12 @@ pub struct Tokens {
     pub expires_at: Timestamp,
 }
 
+/// What an issuer may be able to do, and need not.
+pub(crate) struct Abilities {
+    pub(crate) ends_sessions: bool,
+    pub(crate) tells_of_ends: bool,
+}
+
 impl Provider {
     /// Asks for nothing yet. `issuer` is where the issuer really is, also if it is the builtin one.
     pub fn new(config: &Config, issuer: Url, clock: Clock, metrics: Metrics) -> Result<Self, Error> {
@@ -69,6 +75,15 @@ impl Provider {
     /// Whether tokens can be checked: the discovery document and the keys are known. Asks for them if need be.
     pub async fn ready(&self) -> Result<(), Error> {
         self.0.source.known().await.map(drop)
+    }
+
+    /// What the issuer can do. Asks for it if need be.
+    pub(crate) async fn abilities(&self) -> Result<Abilities, Error> {
+        let known = self.0.source.known().await?;
+        Ok(Abilities {
+            ends_sessions: known.metadata.end_session_endpoint.is_some(),
+            tells_of_ends: known.metadata.backchannel_logout_supported,
+        })
     }
 
     /// Whom an access token speaks for, if it was found good before and still is. Never waits.

@@ -16,9 +16,10 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
         ("locks", locks_at(&settings), examine_locks(&settings).await),
         ("hot", settings.hot.url.to_string(), hot::examine(&settings.hot, &clock).await),
         ("bus", settings.bus.url.to_string(), bus::examine(&settings.bus, &clock).await),
+        ("identity", settings.identity.issuer.to_string(), oidc::examine(&settings.identity, &clock).await),
     ];
     for (name, url, findings) in &stores {
-        answer(&format!("{name:<5} {url}"))?;
+        answer(&format!("{name:<8} {url}"))?;
         for finding in findings {
             show(finding)?;
         }
