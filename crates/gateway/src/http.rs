@@ -13,8 +13,9 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use ::http::Method;
+use ::http::request::Parts;
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
 use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{MethodFilter, MethodRouter, any, on};
@@ -137,6 +138,19 @@ async fn nothing_here() -> Problem {
 
 async fn wrong_method() -> Problem {
     Problem::new(Code::MethodNotAllowed).detail("`Allow` says what can be done at this address.")
+}
+
+/// The one part of a path that is not fixed.
+struct Segment(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let unreadable = |_| Problem::new(Code::InvalidArgument).detail("The path is not valid UTF-8.");
+        let Path(text) = Path::from_request_parts(parts, state).await.map_err(unreadable)?;
+        Ok(Self(text))
+    }
 }
 
 /// What a caller is told when a part behind the gateway fails. The cause is for the log.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ::http::StatusCode;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use base::{Code, Timestamp};
 use matchmaking::model::TicketId;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::failed;
+use super::{Segment, failed};
 use crate::Gateway;
 use crate::caller::Caller;
 
@@ -125,7 +125,7 @@ pub(super) async fn list(
 pub(super) async fn show(
     State(gateway): State<Gateway>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<TicketAnswer>, Problem> {
     let found = gateway.players.ticket(*caller.user().as_uuid(), &id).await;
     Ok(Json(TicketAnswer::of(found.map_err(|error| failed("matchmaking", &error))?)))
@@ -145,7 +145,7 @@ pub(super) async fn show(
 pub(super) async fn cancel(
     State(gateway): State<Gateway>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<StatusCode, Problem> {
     let left = gateway.players.leave(*caller.user().as_uuid(), &id).await;
     left.map_err(|error| failed("matchmaking", &error))?;
