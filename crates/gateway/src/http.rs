@@ -126,7 +126,9 @@ pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Route
     routes = routes.route(ELSEWHERE, any(nothing_here.layer(open(ELSEWHERE))));
     if let Some((path, issuer)) = issuer {
         let issuer = issuer.fallback(nothing_here).method_not_allowed_fallback(wrong_method);
-        routes = routes.nest_service(path, issuer.layer(open("/issuer")));
+        // No limit: the gateway asks it too, from the same address as everybody who tries it on this machine.
+        let row = Row { method: Method::GET, path: "/issuer", who: Who::Anyone, class: Class::Issuer };
+        routes = routes.nest_service(path, issuer.layer(guarded(row)));
     }
     let routes = routes.layer(DefaultBodyLimit::max(gateway.config.max_body)).with_state(gateway.clone());
     harden(routes, gateway.is_https(), &gateway.config.cors_origins)
