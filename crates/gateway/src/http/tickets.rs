@@ -20,7 +20,7 @@ use crate::caller::Caller;
 
 /// What a player asks for.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 #[schema(example = json!({"queue": "duel"}))]
 pub(crate) struct TicketRequest {
     /// One of the queues that /v1/client-config lists.
