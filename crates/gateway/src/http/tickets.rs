@@ -102,7 +102,10 @@ pub(super) async fn create(
 /// The caller's tickets
 #[utoipa::path(
     get, path = "/v1/matchmaking/tickets", tag = "matchmaking",
-    responses((status = 200, description = "The tickets", body = TicketList))
+    responses(
+        (status = 200, description = "The tickets", body = TicketList),
+        (status = 400, description = "The version of the client cannot be read"),
+    )
 )]
 pub(super) async fn list(
     State(gateway): State<Gateway>,
