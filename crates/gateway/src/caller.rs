@@ -99,13 +99,11 @@ impl Gateway {
         let id = SessionSecret::of_cookie(secret).id();
         let session = keeper.current(&id).await.map_err(|error| NoCaller::Problem(of_store(&error)))?;
         let session = session.ok_or(NoCaller::NoSession)?;
-        let identity = Identity {
-            issuer: session.issuer.clone(),
-            subject: session.subject.clone(),
-            name: session.name.clone(),
-            roles: session.roles.clone(),
-        };
-        let known = self.users.know(&identity).await.map_err(|error| NoCaller::Problem(of_account(error)))?;
+        let known = self
+            .users
+            .know(&Identity::of(&session))
+            .await
+            .map_err(|error| NoCaller::Problem(of_account(error)))?;
         Ok(Caller { known, proof: Proof::Session(id, Arc::new(session)) })
     }
 }

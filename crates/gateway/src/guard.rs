@@ -124,15 +124,16 @@ impl Gateway {
             return Err((Problem::new(Code::RateLimited).detail(detail).into_response(), Some(verdict)));
         }
         if row.who != Who::Anyone {
-            self.clients.check_version(&client).map_err(turned)?;
+            let refused = |problem: Problem| (problem.into_response(), Some(verdict.clone()));
+            self.clients.check_version(&client).map_err(refused)?;
             let caller = caller.map_err(|nobody| {
                 if let Some(why) = nobody.why() {
                     self.audit.note(Event::TokenRefused, address, None, &why);
                 }
                 (nobody.answer(), Some(verdict.clone()))
             })?;
-            self.check_role(row, &caller, address).map_err(turned)?;
-            self.check_csrf(row, &caller, request.headers(), address).map_err(turned)?;
+            self.check_role(row, &caller, address).map_err(refused)?;
+            self.check_csrf(row, &caller, request.headers(), address).map_err(refused)?;
             request.extensions_mut().insert(caller);
         }
         request.extensions_mut().insert(client.clone());

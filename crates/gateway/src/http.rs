@@ -9,14 +9,16 @@ mod sign_in;
 mod stream;
 mod tickets;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ::http::Method;
+use ::http::request::Parts;
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
 use axum::handler::Handler;
 use axum::middleware::from_fn_with_state;
-use axum::routing::{MethodFilter, MethodRouter, on};
+use axum::routing::{MethodFilter, MethodRouter, any, on};
 use base::Code;
 use base::error::{Coded, chain};
 use runtime::http::Problem;
@@ -32,6 +34,9 @@ pub(crate) use docs::Description;
 /// How many items of a list are answered, if nothing is said; and at the most.
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1_000;
+
+/// What no row has.
+const ELSEWHERE: &str = "/{*path}";
 
 /// The description of the routes for clients.
 #[derive(Debug, OpenApi)]
@@ -108,15 +113,46 @@ pub fn rows() -> Vec<Row> {
 /// The router of the table, each route behind its guard.
 pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Router {
     let guarded = |row: Row| from_fn_with_state((gateway.clone(), Arc::new(row)), guard);
+    // Whoever asks for what there is not is limited too, and what they are told is hardened like any answer.
+    let open = |path| guarded(Row { method: Method::GET, path, who: Who::Anyone, class: Class::Page });
+    let mut paths = HashSet::new();
     let mut routes = table().0.into_iter().fold(Router::new(), |routes, (row, handler)| {
-        routes.route(row.path, handler.route_layer(guarded(row)))
+        let path = row.path;
+        let handler = handler.route_layer(guarded(row));
+        // Once for all methods of a path.
+        let is_first = paths.insert(path);
+        routes.route(path, if is_first { handler.fallback(wrong_method.layer(open(path))) } else { handler })
     });
+    routes = routes.route(ELSEWHERE, any(nothing_here.layer(open(ELSEWHERE))));
     if let Some((path, issuer)) = issuer {
-        let row = Row { method: Method::GET, path: "/issuer", who: Who::Anyone, class: Class::Page };
-        routes = routes.nest_service(path, issuer.route_layer(guarded(row)));
+        let issuer = issuer.fallback(nothing_here).method_not_allowed_fallback(wrong_method);
+        // No limit: the gateway asks it too, from the same address as everybody who tries it on this machine.
+        let row = Row { method: Method::GET, path: "/issuer", who: Who::Anyone, class: Class::Issuer };
+        routes = routes.nest_service(path, issuer.layer(guarded(row)));
     }
     let routes = routes.layer(DefaultBodyLimit::max(gateway.config.max_body)).with_state(gateway.clone());
     harden(routes, gateway.is_https(), &gateway.config.cors_origins)
+}
+
+async fn nothing_here() -> Problem {
+    Problem::new(Code::NotFound).detail("There is nothing at this address.")
+}
+
+async fn wrong_method() -> Problem {
+    Problem::new(Code::MethodNotAllowed).detail("`Allow` says what can be done at this address.")
+}
+
+/// The one part of a path that is not fixed.
+struct Segment(String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let unreadable = |_| Problem::new(Code::InvalidArgument).detail("The path is not valid UTF-8.");
+        let Path(text) = Path::from_request_parts(parts, state).await.map_err(unreadable)?;
+        Ok(Self(text))
+    }
 }
 
 /// What a caller is told when a part behind the gateway fails. The cause is for the log.

@@ -10,6 +10,8 @@ use base::error::Coded;
 use oidc::Access;
 use tokio::time::Instant;
 
+use crate::session::Session;
+
 /// So many locks, so that requests do not queue for one.
 const SHARDS: usize = 16;
 /// How long an answer may be used that cannot be asked for anew because `account` is away.
@@ -24,6 +26,18 @@ pub(crate) struct Identity {
     pub(crate) subject: String,
     pub(crate) name: Option<String>,
     pub(crate) roles: Vec<Role>,
+}
+
+impl Identity {
+    /// Whose session it is.
+    pub(crate) fn of(session: &Session) -> Self {
+        Self {
+            issuer: session.issuer.clone(),
+            subject: session.subject.clone(),
+            name: session.name.clone(),
+            roles: session.roles.clone(),
+        }
+    }
 }
 
 /// A user, as `account` said lately.

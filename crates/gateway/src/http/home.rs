@@ -38,7 +38,10 @@ pub(crate) enum Part<T> {
 /// A part that cannot be had in time is marked as unavailable; the others are there.
 #[utoipa::path(
     get, path = "/v1/home", tag = "player",
-    responses((status = 200, description = "All parts that can be had", body = Home))
+    responses(
+        (status = 200, description = "All parts that can be had", body = Home),
+        (status = 400, description = "The version of the client cannot be read"),
+    )
 )]
 pub(super) async fn home(State(gateway): State<Gateway>, caller: Caller) -> Json<Home> {
     let entitlements = async {

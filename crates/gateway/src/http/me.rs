@@ -87,7 +87,10 @@ pub(crate) struct EntitlementsQuery {
 /// The first call of somebody makes their user and a default account.
 #[utoipa::path(
     get, path = "/v1/me", tag = "player",
-    responses((status = 200, description = "The caller", body = Me))
+    responses(
+        (status = 200, description = "The caller", body = Me),
+        (status = 400, description = "The version of the client cannot be read"),
+    )
 )]
 pub(super) async fn me(caller: Caller) -> Json<Me> {
     Json(Me::of(&caller))
@@ -96,7 +99,10 @@ pub(super) async fn me(caller: Caller) -> Json<Me> {
 /// The caller's accounts
 #[utoipa::path(
     get, path = "/v1/accounts", tag = "player",
-    responses((status = 200, description = "The accounts", body = PlayerAccounts))
+    responses(
+        (status = 200, description = "The accounts", body = PlayerAccounts),
+        (status = 400, description = "The version of the client cannot be read"),
+    )
 )]
 pub(super) async fn accounts(caller: Caller) -> Json<PlayerAccounts> {
     Json(PlayerAccounts { accounts: caller.known.accounts.iter().map(PlayerAccount::of).collect() })

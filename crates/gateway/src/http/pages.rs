@@ -5,12 +5,13 @@ use std::fmt::Write;
 use ::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use ::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
 use base::Code;
 use runtime::http::Problem;
 use serde_json::{Value, json};
 
+use super::Segment;
 use crate::Gateway;
 
 /// Our own script and stylesheet, and calls to ourselves. No page of ours is shown inside another.
@@ -88,7 +89,7 @@ pub(super) async fn index(State(gateway): State<Gateway>, headers: HeaderMap) ->
     Page::new("Playhouse").html(include_str!("../pages/index.html")).into_response()
 }
 
-pub(super) async fn asset(Path(name): Path<String>) -> Result<Response, Problem> {
+pub(super) async fn asset(Segment(name): Segment) -> Result<Response, Problem> {
     let found = FILES.iter().find(|(file, ..)| *file == name);
     let (_, kind, text) = found.ok_or_else(|| Problem::new(Code::NotFound))?;
     Ok(([(CONTENT_TYPE, *kind), (CACHE_CONTROL, "no-cache")], *text).into_response())

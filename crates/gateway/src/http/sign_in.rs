@@ -4,10 +4,11 @@ use ::http::header::HOST;
 use ::http::{HeaderMap, StatusCode};
 use axum::Json;
 use axum::extract::rejection::FormRejection;
-use axum::extract::{Extension, Form, Query, State};
+use axum::extract::{Extension, Form, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use base::Code;
 use base::id::RequestId;
+use runtime::http::Query;
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -19,6 +20,7 @@ use crate::cookies;
 use crate::guard::Address;
 use crate::session::{Session, SessionId, SessionSecret};
 use crate::sign_in::{Callback, Failure, Finished, PATIENCE, SignIns};
+use crate::users::Identity;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct LoginQuery {
@@ -125,7 +127,8 @@ pub(super) async fn logout(
     }
     match sign_ins.sign_out(&id, &session).await {
         Ok(url) => {
-            gateway.audit.note(Event::SignedOut, address, None, "by the player");
+            let known = gateway.users.know(&Identity::of(&session)).await.ok();
+            gateway.audit.note(Event::SignedOut, address, known.map(|known| known.user.id), "by the player");
             let mut response = Redirect::to(url.as_str()).into_response();
             gateway.cookies.forget(response.headers_mut(), &gateway.cookies.session());
             response

@@ -10,7 +10,7 @@ use std::time::Duration;
 use ::http::header::CONTENT_TYPE;
 use ::http::{HeaderName, HeaderValue};
 use axum::body::Body;
-use axum::extract::{Extension, Path, State};
+use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use base::{Code, Timestamp};
 use bytes::Bytes;
@@ -19,8 +19,8 @@ use matchmaking::{Error, PlayerTicket};
 use runtime::http::{Connection, Problem};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
-use super::failed;
 use super::tickets::TicketAnswer;
+use super::{Segment, failed};
 use crate::Gateway;
 use crate::caller::{Caller, Proof};
 use crate::streams::OpenStream;
@@ -45,7 +45,7 @@ pub(super) async fn follow(
     State(gateway): State<Gateway>,
     Extension(connection): Extension<Connection>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let most = gateway.config.max_streams;
     let open = gateway.streams.open(caller.user(), caller.session(), most).ok_or_else(|| {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use ::http::StatusCode;
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use base::{Code, Timestamp};
 use matchmaking::model::TicketId;
@@ -14,13 +14,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
-use super::failed;
+use super::{Segment, failed};
 use crate::Gateway;
 use crate::caller::Caller;
 
 /// What a player asks for.
 #[derive(Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, expecting = "an object")]
 #[schema(example = json!({"queue": "duel"}))]
 pub(crate) struct TicketRequest {
     /// One of the queues that /v1/client-config lists.
@@ -102,7 +102,10 @@ pub(super) async fn create(
 /// The caller's tickets
 #[utoipa::path(
     get, path = "/v1/matchmaking/tickets", tag = "matchmaking",
-    responses((status = 200, description = "The tickets", body = TicketList))
+    responses(
+        (status = 200, description = "The tickets", body = TicketList),
+        (status = 400, description = "The version of the client cannot be read"),
+    )
 )]
 pub(super) async fn list(
     State(gateway): State<Gateway>,
@@ -125,7 +128,7 @@ pub(super) async fn list(
 pub(super) async fn show(
     State(gateway): State<Gateway>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<Json<TicketAnswer>, Problem> {
     let found = gateway.players.ticket(*caller.user().as_uuid(), &id).await;
     Ok(Json(TicketAnswer::of(found.map_err(|error| failed("matchmaking", &error))?)))
@@ -145,7 +148,7 @@ pub(super) async fn show(
 pub(super) async fn cancel(
     State(gateway): State<Gateway>,
     caller: Caller,
-    Path(id): Path<String>,
+    Segment(id): Segment,
 ) -> Result<StatusCode, Problem> {
     let left = gateway.players.leave(*caller.user().as_uuid(), &id).await;
     left.map_err(|error| failed("matchmaking", &error))?;

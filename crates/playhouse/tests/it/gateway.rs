@@ -1,0 +1,200 @@
+//! The gateway as game clients and web pages meet it.
+
+mod clients;
+mod hardening;
+mod issuer;
+mod limits;
+mod openapi;
+mod routes;
+mod secrets;
+mod tokens;
+
+use std::fmt;
+
+use reqwest::header::HeaderMap;
+use reqwest::redirect::Policy;
+use reqwest::{Method, RequestBuilder};
+use serde_json::json;
+use testkit::Folder;
+use url::Url;
+
+use super::shop::{self, Shop};
+use super::*;
+
+/// A queue, so that there is something to ask for. Nobody makes matches of it.
+const QUEUE: &str = "[matchmaking.queues.duel]\n";
+/// Limits that no test reaches that is about something else.
+const WIDE: &str = "[gateway.limits]\naddress = \"10000/s burst 10000\"\nread = \"10000/s burst 10000\"\n\
+    write = \"10000/s burst 10000\"\nsign_in = \"10000/s burst 10000\"\nstream = \"10000/s burst 10000\"\n";
+
+/// A process with embedded stores and whatever issuer it is told of.
+struct Door {
+    running: Running,
+    at: HashMap<String, String>,
+    client: reqwest::Client,
+    _folder: Folder,
+}
+
+impl Door {
+    /// With the builtin issuer, limits that are not in the way, and these settings as they stand in a file.
+    async fn open(settings: &str) -> Self {
+        Self::with(&format!("{WIDE}{settings}"), |program| program).await
+    }
+
+    /// With nothing but these settings, started as the test wants it.
+    async fn with(settings: &str, change: impl FnOnce(Program) -> Program) -> Self {
+        let folder = Folder::fresh().unwrap();
+        let file = folder.path().join("play.toml");
+        let hash = runtime::http::TokenHash::of(shop::TOKEN);
+        let shop = format!(
+            "[services.shop]\ntoken_hash = \"{hash}\"\nmay = [\"read\", \"accounts\", \"entitlements\", \"operator\"]\n"
+        );
+        std::fs::write(&file, format!("{shop}{QUEUE}{settings}")).unwrap();
+        let program = change(shop::embedded(&folder).env("PLAYHOUSE_CONFIG", &file));
+        let running = program.start().unwrap();
+        let at = addresses(&running).await;
+        Self { running, at, client: browserless(), _folder: folder }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.at["gateway"])
+    }
+
+    fn get(&self, path: &str) -> RequestBuilder {
+        self.client.get(self.url(path))
+    }
+
+    fn post(&self, path: &str, body: &Value) -> RequestBuilder {
+        self.client.post(self.url(path)).json(body)
+    }
+
+    /// A request to a row of the table; with a body, where one is needed, that asks for a ticket.
+    fn ask(&self, row: &::gateway::Row) -> RequestBuilder {
+        let path = row.path.replace("{ticket_id}", "01a1e4c0256877228").replace("{file}", "playhouse.css");
+        let request = self.client.request(row.method.clone(), self.url(&path));
+        if row.method == Method::POST { request.json(&json!({ "queue": "duel" })) } else { request }
+    }
+
+    /// An access token of the builtin issuer.
+    async fn token(&self, user: &str) -> String {
+        self.token_as(user, "player").await
+    }
+
+    async fn token_as(&self, user: &str, role: &str) -> String {
+        let url = format!("http://{}/issuer/tokens?user={user}&role={role}", self.at["admin"]);
+        let answer = sent(self.client.post(url)).await;
+        answer.json()["token"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
+    }
+
+    fn shop(&self) -> Shop {
+        Shop::at(&self.at["internal"])
+    }
+
+    /// The value of a metric; 0 if there is none.
+    async fn metric(&self, name: &str) -> f64 {
+        let (_, text) = super::get(format!("http://{}/metrics", self.at["admin"])).await;
+        let lines = text.as_str().unwrap().lines();
+        let value = |line: &str| line.strip_prefix(name)?.trim().parse::<f64>().ok();
+        lines.filter_map(value).next().unwrap_or_default()
+    }
+}
+
+/// A client that follows no redirects and keeps no cookies: tests see everything.
+fn browserless() -> reqwest::Client {
+    reqwest::Client::builder().redirect(Policy::none()).timeout(PATIENCE).build().unwrap()
+}
+
+/// What was answered.
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl Answer {
+    /// A header; empty if there is none.
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
+    }
+
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The one cookie that the answer sets whose name begins like this, as it is sent back.
+    fn cookie(&self, start: &str) -> Option<String> {
+        let lines = self.headers.get_all("set-cookie").iter().map(|line| line.to_str().unwrap());
+        let pairs = lines.filter_map(|line| line.split(';').next());
+        pairs.map(ToOwned::to_owned).find(|pair| pair.starts_with(start))
+    }
+}
+
+impl fmt::Debug for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?} {}", self.status, self.headers, self.body)
+    }
+}
+
+async fn sent(request: RequestBuilder) -> Answer {
+    let response = request.send().await.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    Answer { status, headers, body: response.text().await.unwrap() }
+}
+
+/// Checks that an answer is a problem document: with a request id, and without anything that is inside.
+#[track_caller]
+fn assert_problem(answer: &Answer, status: u16) -> Value {
+    assert_eq!(
+        (answer.status, answer.header("content-type")),
+        (status, "application/problem+json"),
+        "{answer:?}"
+    );
+    let problem = answer.json();
+    assert_eq!(problem["status"], status, "{problem}");
+    assert!(problem["type"].as_str().unwrap().starts_with("urn:playhouse:problem:"), "{problem}");
+    assert!(problem["title"].is_string(), "{problem}");
+    assert_eq!(problem["request_id"], answer.header("x-request-id"), "{problem}");
+    assert!(!answer.header("x-request-id").is_empty());
+    for inside in ["sqlx", "sqlite", "redis", "reqwest", "hyper", "axum", "panic", "::", ".rs", "/tmp/"] {
+        assert!(!answer.body.contains(inside), "{inside}: {problem}");
+    }
+    problem
+}
+
+/// A sign-in, with everything that went through the browser on the way.
+struct SignedIn {
+    /// The session, as the browser sends it: `playhouse=…`.
+    session: String,
+    /// What remembered the attempt, likewise.
+    attempt: String,
+    code: String,
+    state: String,
+}
+
+/// Signs a browser in at a builtin issuer, and returns the cookie of the session as the browser sends it.
+async fn signed_in(gateway: &str, user: &str) -> String {
+    sign_in(gateway, user).await.session
+}
+
+/// The whole way: to the issuer, through its page, and back.
+async fn sign_in(gateway: &str, user: &str) -> SignedIn {
+    let client = browserless();
+    let begun = sent(client.get(format!("http://{gateway}/login"))).await;
+    assert_eq!(begun.status, 303, "{begun:?}");
+    let attempt = begun.cookie("playhouse-sign-in-").unwrap();
+    let page_url = Url::parse(begun.header("location")).unwrap();
+    let page = sent(client.get(page_url.clone())).await;
+    let (_, form) = page.body.split_once("action=\"").unwrap_or_else(|| panic!("{page:?}"));
+    let action = form.split('"').next().unwrap().replace("&amp;", "&").replace("&#39;", "'");
+    let pick = client.post(page_url.join(&action).unwrap());
+    let pick = pick.header("content-type", "application/x-www-form-urlencoded");
+    let picked = sent(pick.body(format!("user={user}&role=player"))).await;
+    assert_eq!(picked.status, 303, "{picked:?}");
+    let back = Url::parse(picked.header("location")).unwrap();
+    let ended = sent(client.get(back.clone()).header("cookie", &attempt)).await;
+    assert_eq!((ended.status, ended.header("location")), (303, "/"), "{ended:?}");
+    let query: HashMap<String, String> = back.query_pairs().into_owned().collect();
+    let session = ended.cookie("playhouse=").unwrap();
+    SignedIn { session, attempt, code: query["code"].clone(), state: query["state"].clone() }
+}

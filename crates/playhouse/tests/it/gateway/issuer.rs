@@ -1,0 +1,156 @@
+//! A third party: an issuer whose keys are what a test wants them to be, behind a network that can be cut.
+
+use std::sync::{Arc, LazyLock, Mutex};
+
+use aws_lc_rs::hmac;
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256};
+use axum::routing::get;
+use axum::{Json, Router};
+use base::Clock;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use testkit::Proxy;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// Made once, because it takes a while.
+static RSA: LazyLock<RsaKeyPair> = LazyLock::new(|| RsaKeyPair::generate(KeySize::Rsa2048).unwrap());
+
+/// The issuer.
+pub(super) struct Issuer {
+    pub(super) url: String,
+    /// Between the issuer and everybody else.
+    pub(super) network: Proxy,
+    keys: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Issuer {
+    pub(super) async fn start(signers: &[&Signer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let network = Proxy::to(listener.local_addr().unwrap()).await;
+        let url = format!("http://{}", network.addr());
+        let keys: Arc<Mutex<Vec<Value>>> = Arc::default();
+        let document = json!({
+            "issuer": url,
+            "authorization_endpoint": format!("{url}/authorize"),
+            "token_endpoint": format!("{url}/token"),
+            "jwks_uri": format!("{url}/jwks"),
+        });
+        let published = keys.clone();
+        let jwks = move || async move { Json(json!({ "keys": *published.lock().unwrap() })) };
+        let routes = Router::new()
+            .route("/.well-known/openid-configuration", get(move || async move { Json(document) }))
+            .route("/jwks", get(jwks));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        let this = Self { url, network, keys };
+        this.publish(signers);
+        this
+    }
+
+    pub(super) fn publish(&self, signers: &[&Signer]) {
+        *self.keys.lock().unwrap() = signers.iter().map(|signer| signer.jwk()).collect();
+    }
+
+    /// A gateway that believes this issuer, with these settings of `[identity]` and all sections after it.
+    pub(super) async fn door(&self, settings: &str) -> Door {
+        Door::open(&format!("[identity]\nissuer = \"{}\"\n{settings}", self.url)).await
+    }
+
+    /// The claims of a good access token.
+    pub(super) fn claims(&self, user: &str) -> Value {
+        let now = now();
+        json!({
+            "iss": self.url, "sub": user, "aud": ["account", "playhouse"], "azp": "game-client", "iat": now,
+            "exp": now + 300, "name": user, "realm_access": { "roles": ["player"] },
+        })
+    }
+}
+
+/// In seconds, as tokens have it.
+pub(super) fn now() -> u64 {
+    Clock::system().now().as_millis().unsigned_abs() / 1000
+}
+
+/// Somebody with a key.
+pub(super) struct Signer {
+    kid: String,
+    key: SignerKey,
+}
+
+enum SignerKey {
+    Ec(Box<EcdsaKeyPair>),
+    Rsa,
+}
+
+impl Signer {
+    pub(super) fn ec(kid: &str) -> Self {
+        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+        Self { kid: kid.to_owned(), key: SignerKey::Ec(Box::new(key)) }
+    }
+
+    /// All of these have the same key.
+    pub(super) fn rsa(kid: &str) -> Self {
+        Self { kid: kid.to_owned(), key: SignerKey::Rsa }
+    }
+
+    pub(super) fn header(&self) -> Value {
+        let alg = match self.key {
+            SignerKey::Ec(_) => "ES256",
+            SignerKey::Rsa => "RS256",
+        };
+        json!({ "alg": alg, "typ": "JWT", "kid": self.kid })
+    }
+
+    pub(super) fn sign(&self, claims: &Value) -> String {
+        self.sign_with(&self.header(), claims)
+    }
+
+    pub(super) fn sign_with(&self, header: &Value, claims: &Value) -> String {
+        let (message, random) = (message(header, claims), SystemRandom::new());
+        let signature = match &self.key {
+            SignerKey::Ec(key) => key.sign(&random, message.as_bytes()).unwrap().as_ref().to_vec(),
+            SignerKey::Rsa => {
+                let mut signature = vec![0; RSA.public_modulus_len()];
+                RSA.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
+                signature
+            }
+        };
+        format!("{message}.{}", encoded(&signature))
+    }
+
+    pub(super) fn jwk(&self) -> Value {
+        match &self.key {
+            SignerKey::Ec(key) => {
+                let point = key.public_key().as_ref();
+                let (x, y) = (encoded(&point[1..33]), encoded(&point[33..]));
+                json!({ "kty": "EC", "crv": "P-256", "use": "sig", "kid": self.kid, "x": x, "y": y })
+            }
+            SignerKey::Rsa => {
+                let public = RSA.public_key();
+                let n = encoded(public.modulus().big_endian_without_leading_zero());
+                let e = encoded(public.exponent().big_endian_without_leading_zero());
+                json!({ "kty": "RSA", "use": "sig", "kid": self.kid, "n": n, "e": e })
+            }
+        }
+    }
+}
+
+/// What somebody can make who has nothing but the public key.
+pub(super) fn signed_with_the_public_key(header: &Value, claims: &Value) -> String {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, RSA.public_key().as_ref());
+    let message = message(header, claims);
+    let signature = hmac::sign(&key, message.as_bytes());
+    format!("{message}.{}", encoded(signature.as_ref()))
+}
+
+/// Header and payload.
+pub(super) fn message(header: &Value, claims: &Value) -> String {
+    format!("{}.{}", encoded(header.to_string().as_bytes()), encoded(claims.to_string().as_bytes()))
+}
+
+fn encoded(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}

@@ -1,0 +1,207 @@
+//! The description of the API: what it says is so.
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+/// Checks a value against a schema: its types, what it must have, and what it may be.
+fn check(document: &Value, schema: &Value, value: &Value, place: &str) -> Result<(), String> {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let schema = document.pointer(reference.trim_start_matches('#')).unwrap();
+        return check(document, schema, value, place);
+    }
+    for all in schema["allOf"].as_array().into_iter().flatten() {
+        check(document, all, value, place)?;
+    }
+    for choice in ["oneOf", "anyOf"] {
+        let Some(options) = schema[choice].as_array() else { continue };
+        let tried: Vec<_> = options.iter().map(|option| check(document, option, value, place)).collect();
+        if !tried.iter().any(Result::is_ok) {
+            return Err(format!("{place} is none of those that it may be: {tried:?}"));
+        }
+    }
+    if let Some(words) = schema["enum"].as_array()
+        && !words.contains(value)
+    {
+        return Err(format!("{place} is {value}, none of {words:?}"));
+    }
+    let is = |kind: &Value| match kind.as_str().unwrap() {
+        "null" => value.is_null(),
+        "boolean" => value.is_boolean(),
+        "integer" => value.is_i64() || value.is_u64(),
+        "number" => value.is_number(),
+        "string" => value.is_string(),
+        "array" => value.is_array(),
+        "object" => value.is_object(),
+        other => panic!("{place}: there is no type {other}"),
+    };
+    let fits = match &schema["type"] {
+        Value::Null => true,
+        Value::Array(kinds) => kinds.iter().any(is),
+        kind => is(kind),
+    };
+    if !fits {
+        return Err(format!("{place} is {value}, not {}", schema["type"]));
+    }
+    if let Some(fields) = value.as_object() {
+        for name in schema["required"].as_array().into_iter().flatten() {
+            if !fields.contains_key(name.as_str().unwrap()) {
+                return Err(format!("{place} lacks {name}"));
+            }
+        }
+        for (name, field) in fields {
+            let described = &schema["properties"][name];
+            let described = if described.is_null() { &schema["additionalProperties"] } else { described };
+            if described.is_object() {
+                check(document, described, field, &format!("{place}.{name}"))?;
+            // A problem may have members for programs beside those that all problems have.
+            } else if schema["properties"].is_object()
+                && described.is_null()
+                && schema["properties"]["request_id"].is_null()
+            {
+                return Err(format!("{place} has {name}, which is not described"));
+            }
+        }
+    }
+    for (at, item) in value.as_array().into_iter().flatten().enumerate() {
+        check(document, &schema["items"], item, &format!("{place}[{at}]"))?;
+    }
+    Ok(())
+}
+
+/// The example of a request, where there is a body.
+fn example(document: &Value, operation: &Value) -> Option<Value> {
+    let schema = &operation["requestBody"]["content"]["application/json"]["schema"];
+    if schema.is_null() {
+        return None;
+    }
+    let schema = schema["$ref"].as_str().map_or(schema, |place| document.pointer(&place[1..]).unwrap());
+    assert!(!schema["example"].is_null(), "a request without an example: {schema}");
+    Some(schema["example"].clone())
+}
+
+/// The answer is one of those that are described, and as it is described there.
+fn check_answer(document: &Value, operation: &Value, what: &str, answer: &Answer) {
+    let described = &operation["responses"][answer.status.to_string()];
+    assert!(described.is_object(), "{what} is not described: {answer:?}");
+    let kind = answer.header("content-type").split(';').next().unwrap();
+    if let Some(content) = described["content"].as_object() {
+        let schema = content.get(kind).unwrap_or_else(|| panic!("{what} is {kind}: {answer:?}"));
+        check(document, &schema["schema"], &answer.json(), "the answer")
+            .unwrap_or_else(|why| panic!("{what}: {why}"));
+    } else {
+        assert!(answer.body.is_empty(), "{what}: {answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_example_works_and_every_answer_is_as_described() {
+    let door = Door::open("[gateway.platforms.ios]\nmin_version = \"1.0\"\n").await;
+    let token = door.token("ada").await;
+    let me = sent(door.get("/v1/me").bearer_auth(&token)).await.json();
+    let customer = shop::Customer {
+        user: me["user_id"].as_str().unwrap().to_owned(),
+        account: me["accounts"][0]["account_id"].as_str().unwrap().to_owned(),
+    };
+    door.shop().buy(&customer, "gems", "order-1").await;
+    let session = signed_in(&door.at["gateway"], "grace").await;
+    let document = sent(door.get("/openapi.json")).await.json();
+    assert_eq!(document["openapi"].as_str().unwrap().split('.').take(2).collect::<Vec<_>>(), ["3", "1"]);
+
+    // Those that make something come first, those that take it back last.
+    let order = ["post", "get", "delete"];
+    let operations = document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
+        methods.as_object().unwrap().iter().map(move |(method, operation)| (path, method, operation))
+    });
+    let mut operations: Vec<_> = operations.collect();
+    operations.sort_by_key(|(_, method, _)| order.iter().position(|known| known == method).unwrap());
+    let (mut ticket, mut examples) = (String::new(), 0);
+    for (path, method, operation) in operations {
+        let method: Method = method.to_uppercase().parse().unwrap();
+        let body = example(&document, operation);
+        let ask = |id: &str| {
+            let request = door.client.request(method.clone(), door.url(&path.replace("{ticket_id}", id)));
+            body.iter().fold(request, |request, body| request.json(body))
+        };
+        let what = format!("{method} {path}");
+        if path.ends_with("/stream") {
+            let response = ask(&ticket).bearer_auth(&token).send().await.unwrap();
+            assert_eq!(
+                (response.status().as_u16(), &response.headers()["content-type"]),
+                (200, &"text/event-stream".parse().unwrap())
+            );
+            assert!(operation["responses"]["200"]["content"]["text/event-stream"].is_object());
+            continue;
+        }
+        let answer = sent(ask(&ticket).bearer_auth(&token)).await;
+        assert!((200..300).contains(&answer.status), "{what}: {answer:?}");
+        check_answer(&document, operation, &what, &answer);
+        if let (Some(_), Ok(made)) = (&body, serde_json::from_str::<Value>(&answer.body)) {
+            ticket = made["ticket_id"].as_str().unwrap().to_owned();
+            examples += 1;
+            let again = sent(ask(&ticket).bearer_auth(&token)).await;
+            assert_eq!(again.status, 200, "{what}: {again:?}");
+            check_answer(&document, operation, &what, &again);
+        }
+        let of_session = ask(&ticket).header("cookie", &session).header("x-playhouse-csrf", "1");
+        for (how, request) in [
+            ("by a session", of_session),
+            ("by nobody", ask(&ticket)),
+            ("by a service", ask(&ticket).bearer_auth(door.token_as("shop", "service").await)),
+            (
+                "by an old client",
+                ask(&ticket)
+                    .bearer_auth(&token)
+                    .header("x-client-platform", "ios")
+                    .header("x-client-version", "0.9"),
+            ),
+            ("with a bad version", ask(&ticket).bearer_auth(&token).header("x-client-version", "x")),
+            ("for nothing that there is", ask("0000").bearer_auth(&token)),
+        ] {
+            let answer = sent(request).await;
+            check_answer(&document, operation, &format!("{what} {how}"), &answer);
+        }
+    }
+    assert!(examples > 0);
+}
+
+/// The values of an attribute.
+fn attributes<'a>(html: &'a str, name: &str) -> Vec<&'a str> {
+    html.split(&format!(" {name}=\"")).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pages_say_everything_and_lead_somewhere() {
+    let door = Door::open("").await;
+    let document = sent(door.get("/openapi.json")).await.json();
+    let docs = sent(door.get("/docs")).await;
+    assert_eq!((docs.status, docs.header("content-type")), (200, "text/html; charset=utf-8"));
+    for (path, methods) in document["paths"].as_object().unwrap() {
+        assert!(docs.body.contains(&format!("<code>{path}</code>")), "{path}");
+        for operation in methods.as_object().unwrap().values() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(docs.body.contains(&format!("<h3 id=\"{id}\">")), "{id}");
+        }
+    }
+    for place in ["/docs", "/"] {
+        let page = sent(door.get(place).header("accept", "text/html")).await;
+        let ids = attributes(&page.body, "id");
+        assert_eq!(
+            ids.iter().collect::<BTreeSet<_>>().len(),
+            ids.len(),
+            "{place}: an id is there twice: {ids:?}"
+        );
+        let links = attributes(&page.body, "href").into_iter().chain(attributes(&page.body, "src"));
+        let links: Vec<&str> = links.collect();
+        assert!(!links.is_empty());
+        for link in links {
+            if let Some(id) = link.strip_prefix('#') {
+                assert!(ids.contains(&id), "{place}: {link}");
+                continue;
+            }
+            assert!(link.starts_with('/') && !link.starts_with("//"), "{place} leads elsewhere: {link}");
+            let there = sent(door.get(link)).await.status;
+            assert!(matches!(there, 200 | 303), "{place}: {link} is {there}");
+        }
+    }
+}

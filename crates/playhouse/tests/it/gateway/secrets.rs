@@ -1,0 +1,237 @@
+//! What is in the log, and what is not: a whole run with everything logged.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+use ::config::{Secret, Setting, Value as ConfigValue};
+use axum::Router;
+use axum::body::{Body, to_bytes};
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::Response;
+use base::Clock;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use oidc::builtin::Builtin;
+use oidc::{Algorithm, Config, IssuerUrl};
+use testkit::eventually;
+use tokio::net::TcpListener;
+use url::form_urlencoded;
+
+use super::issuer::{Signer, now};
+use super::*;
+
+const CLIENT_SECRET: &str = "the-secret-of-the-client-0123456789";
+const SESSION_KEY: &str = "a-key-for-sessions-0123456789abcdef";
+/// Access tokens are refreshed when half of this is over.
+const ACCESS: Duration = Duration::from_secs(2);
+
+/// An issuer that remembers every secret that it gave or was told.
+#[derive(Clone)]
+struct Confidant {
+    builtin: Builtin,
+    /// Signs what the builtin issuer does not: logout tokens.
+    signer: Arc<Signer>,
+    heard: Arc<Mutex<Vec<(String, String)>>>,
+}
+
+impl Confidant {
+    /// Serves as the issuer at the address where somebody listens.
+    fn serve(listener: TcpListener, issuer: &Url, gateway: &str) -> Self {
+        let config = Config {
+            issuer: IssuerUrl::Url(issuer.clone()),
+            client_id: "playhouse".to_owned(),
+            client_secret: Some(Secret::parse(&ConfigValue::Text(CLIENT_SECRET.to_owned())).unwrap()),
+            scopes: vec!["openid".to_owned(), "profile".to_owned()],
+            audiences: vec!["playhouse".to_owned()],
+            algorithms: vec![Algorithm::Es256],
+            clock_skew: Duration::from_secs(30),
+            timeout: Duration::from_secs(5),
+            keys_cooldown: Duration::from_secs(10),
+            keys_max_age: Duration::from_secs(3600),
+            roles_claim: "realm_access.roles".to_owned(),
+            operator_role: "playhouse-operator".to_owned(),
+            service_role: "playhouse-service".to_owned(),
+            right_prefix: "playhouse-may-".to_owned(),
+            name_claim: "name".to_owned(),
+        };
+        let under = Url::parse(&format!("http://{gateway}")).unwrap();
+        let builtin =
+            Builtin::with_access_ttl(&config, issuer.clone(), under, Clock::system(), ACCESS).unwrap();
+        let this = Self { builtin, signer: Arc::new(Signer::ec("logout")), heard: Arc::default() };
+        let routes = Router::new().nest("/issuer", this.builtin.routes());
+        let routes = routes.layer(from_fn_with_state(this.clone(), overhear));
+        tokio::spawn(async move { axum::serve(listener, routes).await });
+        this
+    }
+
+    /// All that was heard under a name, the latest last.
+    fn heard(&self, name: &str) -> Vec<String> {
+        let heard = self.heard.lock().unwrap();
+        heard.iter().filter(|(known, _)| known == name).map(|(_, value)| value.clone()).collect()
+    }
+}
+
+async fn overhear(State(confidant): State<Confidant>, request: Request, next: Next) -> Response {
+    const MOST: usize = 1 << 20;
+    let is_keys = request.uri().path().ends_with("/jwks");
+    let (head, body) = request.into_parts();
+    let sent = to_bytes(body, MOST).await.unwrap();
+    for (name, value) in form_urlencoded::parse(&sent) {
+        confidant.heard.lock().unwrap().push((name.into_owned(), value.into_owned()));
+    }
+    let (mut head, body) = next.run(Request::from_parts(head, Body::from(sent))).await.into_parts();
+    let mut answer = to_bytes(body, MOST).await.unwrap();
+    if let Ok(mut json) = serde_json::from_slice::<Value>(&answer) {
+        for name in ["access_token", "refresh_token", "id_token"] {
+            if let Some(token) = json[name].as_str() {
+                confidant.heard.lock().unwrap().push((name.to_owned(), token.to_owned()));
+            }
+        }
+        if is_keys {
+            json["keys"].as_array_mut().unwrap().push(confidant.signer.jwk());
+            answer = json.to_string().into();
+            head.headers.remove("content-length");
+        }
+    }
+    Response::from_parts(head, Body::from(answer))
+}
+
+/// The value of a cookie.
+fn value(pair: &str) -> String {
+    pair.split_once('=').unwrap().1.to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_secret_is_ever_logged_and_every_security_event_is() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let issuer = Url::parse(&format!("http://{}/issuer", listener.local_addr().unwrap())).unwrap();
+    let settings = format!(
+        "[identity]\nissuer = \"{issuer}\"\nclient_secret = \"{CLIENT_SECRET}\"\n\
+         [gateway.session]\nkeys = [\"{SESSION_KEY}\"]\n[gateway.limits]\nstream = \"1/m burst 1\"\n\
+         [telemetry]\nlog = \"trace,hyper=trace,hyper_util=trace,reqwest=trace,rustls=trace,sqlx=trace,h2=trace,tower=trace\"\nlog_format = \"json\"\n"
+    );
+    let door = Door::with(&settings, |program| program).await;
+    let gateway = &door.at["gateway"];
+    let confidant = Confidant::serve(listener, &issuer, gateway);
+    let mut secrets = BTreeSet::from([CLIENT_SECRET.to_owned(), SESSION_KEY.to_owned()]);
+    secrets.insert(STANDARD.encode(format!("playhouse:{CLIENT_SECRET}")));
+    let with = |session: &str| door.get("/v1/me").header("cookie", session);
+    let mut keep = |signed_in: &SignedIn| {
+        let SignedIn { session, attempt, code, state } = signed_in;
+        secrets.extend([value(session), value(attempt), code.clone(), state.clone()]);
+    };
+
+    // Somebody signs in, stays for a while, and signs out.
+    let ada = sign_in(gateway, "ada").await;
+    keep(&ada);
+    let me = sent(with(&ada.session)).await.json();
+    let user = me["user_id"].as_str().unwrap().to_owned();
+    eventually("the session is refreshed", PATIENCE, async || {
+        assert_eq!(sent(with(&ada.session)).await.status, 200);
+        confidant.heard("refresh_token").len() >= 3
+    })
+    .await;
+    let token = confidant.heard("access_token").last().unwrap().clone();
+    assert_eq!(sent(door.get("/v1/home").bearer_auth(&token)).await.status, 200);
+    let ticket =
+        door.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })).header("cookie", &ada.session);
+    assert_problem(&sent(ticket).await, 403);
+    let out = door.url(me["session"]["logout_url"].as_str().unwrap());
+    let signed_out = sent(door.client.get(out).header("cookie", &ada.session)).await;
+    assert_eq!(signed_out.status, 303, "{signed_out:?}");
+    assert!(signed_out.header("location").contains("id_token_hint="), "{signed_out:?}");
+    assert_problem(&sent(with(&ada.session)).await, 401);
+
+    // Sign-ins that fail: begun elsewhere, cancelled, with a code that is spent.
+    let failures = [
+        ("state=made-up-state-0123456789&code=made-up-code-0123456789".to_owned(), "".to_owned()),
+        (format!("state={}&error=access_denied", ada.state), ada.attempt.clone()),
+        (format!("state={}&code={}", ada.state, ada.code), ada.attempt.clone()),
+    ];
+    for (query, cookie) in failures {
+        let request = door.get(&format!("/login/callback?{query}")).header("cookie", cookie);
+        let failed = sent(request).await;
+        assert!((400..500).contains(&failed.status), "{failed:?}");
+    }
+    // The issuer ends a session, and is asked for the next token.
+    let grace = sign_in(gateway, "grace").await;
+    keep(&grace);
+    let revoke = door.client.post(format!("{issuer}/revoke")).basic_auth("playhouse", Some(CLIENT_SECRET));
+    let revoke = revoke.header("content-type", "application/x-www-form-urlencoded");
+    let refresh_token = confidant.heard("refresh_token").last().unwrap().clone();
+    assert_eq!(sent(revoke.body(format!("token={refresh_token}"))).await.status, 200);
+    eventually("the session has ended", PATIENCE, async || sent(with(&grace.session)).await.status == 401)
+        .await;
+    // It tells us that somebody has signed out elsewhere; and somebody else tells us junk.
+    let alan = sign_in(gateway, "alan").await;
+    keep(&alan);
+    let logout = confidant.signer.sign(&json!({
+        "iss": issuer.as_str(), "aud": "playhouse", "iat": now(), "exp": now() + 100, "jti": "one", "sub": "alan",
+        "events": { "http://schemas.openid.net/event/backchannel-logout": {} },
+    }));
+    let junk = "bWFkZSB1cA.bWFkZSB1cA.bWFkZSB1cA".to_owned();
+    for (token, status) in [(&junk, 400), (&logout, 200), (&logout, 400)] {
+        let request = door.client.post(door.url("/logout/backchannel"));
+        let request = request.header("content-type", "application/x-www-form-urlencoded");
+        let answer = sent(request.body(format!("logout_token={token}"))).await;
+        assert_eq!(answer.status, status, "{answer:?}");
+    }
+    assert_problem(&sent(with(&alan.session)).await, 401);
+    // Tokens that are no good, of somebody who may not, and too often.
+    let service = confidant.builtin.token("shop", Some("service")).unwrap();
+    let player = confidant.builtin.token("ada", None).unwrap();
+    assert_problem(&sent(door.get("/v1/me").bearer_auth(&junk)).await, 401);
+    assert_problem(&sent(door.get("/v1/home").bearer_auth(&service)).await, 403);
+    for status in [404, 429] {
+        let stream = door.get("/v1/matchmaking/tickets/0000/stream").bearer_auth(&player);
+        assert_problem(&sent(stream).await, status);
+    }
+    secrets.extend([logout, junk, service, player]);
+    for name in ["access_token", "refresh_token", "id_token", "code", "code_verifier"] {
+        let heard = confidant.heard(name);
+        assert!(heard.len() >= 3, "{name}");
+        secrets.extend(heard);
+    }
+
+    door.running.sigterm();
+    assert_eq!(door.running.wait(PATIENCE).await.code(), Some(0));
+    let lines: Vec<String> = door.running.lines().into_iter().map(|line| line.text).collect();
+    assert!(lines.iter().any(|line| line.contains("\"TRACE\"")), "not everything is logged");
+    for secret in &secrets {
+        assert!(secret.len() >= 16, "{secret} could be anything");
+        let told = lines.iter().find(|line| line.contains(secret));
+        assert!(told.is_none(), "{secret} is in the log: {told:?}");
+        // The part of a token that makes it one.
+        if let Some((_, signature)) = secret.rsplit_once('.') {
+            assert!(!lines.iter().any(|line| line.contains(signature)), "{signature} is in the log");
+        }
+    }
+
+    let events: Vec<Value> = lines.iter().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let events: Vec<&Value> = events.iter().filter(|line: &&Value| line["target"] == "audit").collect();
+    let of = |word: &str| events.iter().filter(|line| line["event"] == word).collect::<Vec<_>>();
+    for (word, count, names_user) in [
+        ("signed_in", 3, true),
+        ("sign_in_failed", 3, false),
+        ("signed_out", 1, true),
+        ("back_channel_logout", 1, false),
+        ("back_channel_refused", 2, false),
+        ("token_refused", 1, false),
+        ("role_refused", 1, true),
+        ("csrf_refused", 1, true),
+        ("rate_limited", 1, true),
+    ] {
+        let found = of(word);
+        assert_eq!(found.len(), count, "{word}: {events:?}");
+        for line in found {
+            assert_eq!((&line["level"], &line["address"]), (&json!("INFO"), &json!("127.0.0.1")), "{line}");
+            assert_eq!(line["user"].is_string(), names_user, "{line}");
+            assert!(line["why"].is_string(), "{line}");
+        }
+    }
+    for word in ["signed_in", "signed_out", "csrf_refused", "rate_limited"] {
+        assert_eq!(of(word)[0]["user"], user, "{word}");
+    }
+    assert_eq!(of("session_ended_by_issuer").len(), 1, "{events:?}");
+}
