@@ -3,7 +3,10 @@
 //! Redeeming a refresh token twice is what issuers take for theft, so it must not happen however many requests of a player
 //! arrive at however many processes. In this process they queue for one task; between processes the session's lease decides. The
 //! lease is kept for as long as the issuer takes to answer. The task goes on when the request that began it is gone: an answer
-//! that nobody wrote down would be a session lost.
+//! that nobody wrote down would be a session lost. For the same reason a store that is away at that moment is waited for.
+//!
+//! A session ends when the issuer says that it has ended, and when it could not be refreshed for too long; not because somebody
+//! made a mistake in the settings or changed the issuer's keys.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -11,7 +14,7 @@ use std::time::Duration;
 
 use base::error::{Coded, chain};
 use base::{Clock, Timestamp};
-use oidc::{Error as IssuerError, Provider, Tokens};
+use oidc::{Error as IssuerError, Provider, Refused, Tokens};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
@@ -26,6 +29,8 @@ const LEASE: Duration = Duration::from_secs(10);
 const RENEW: Duration = Duration::from_secs(3);
 /// Between looks at what another process is doing.
 const LOOK: Duration = Duration::from_millis(20);
+/// Between attempts to write down what a refresh brought.
+const WRITE_AGAIN: Duration = Duration::from_millis(100);
 /// How long a request waits for a refresh, whoever does it.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// An access token is refreshed so long before it expires, so that what is done with it has time.
@@ -140,9 +145,9 @@ impl Keeper {
                 // Lost if the lease was: then another has refreshed it since, or it was ended, and that counts.
                 self.write(id, lease, session).await
             }
-            Err(error) if error.is_passing() && session.valid_until > self.now() => {
-                self.metrics.refreshed("issuer_away");
-                tracing::warn!(cause = chain(&error), "a session cannot be refreshed; it is used as it is");
+            // Only the word that the token is no good ends a session.
+            Err(error) if !error.is_invalid_grant() && session.valid_until > self.now() => {
+                self.not_now(&error);
                 let again = self.clock.now().after(AGAIN).as_millis();
                 self.write(id, lease, Session { refresh_after: Some(again), ..session }).await
             }
@@ -150,6 +155,16 @@ impl Keeper {
                 self.metrics.refreshed("refused");
                 self.end(id, &session, &reason(&error)).await
             }
+        }
+    }
+
+    fn not_now(&self, error: &IssuerError) {
+        if error.is_passing() {
+            self.metrics.refreshed("issuer_away");
+            tracing::warn!(cause = chain(error), "a session cannot be refreshed; it is used as it is");
+        } else {
+            self.metrics.refreshed("failed");
+            tracing::error!(cause = chain(error), "the issuer refreshes no session; they end soon");
         }
     }
 
@@ -172,10 +187,18 @@ impl Keeper {
     }
 
     async fn write(&self, id: &SessionId, lease: &Lease, session: Session) -> Result<Option<Session>, Error> {
-        if self.sessions.replace(lease, &session).await? {
-            return Ok(Some(session));
+        let deadline = Instant::now() + LEASE;
+        loop {
+            match self.sessions.replace(lease, &session).await {
+                Ok(true) => return Ok(Some(session)),
+                // Also if it was written, and only the answer was lost.
+                Ok(false) => return Ok(self.sessions.read(id).await?.map(|found| found.session)),
+                Err(error) if error.is_passing() && Instant::now() < deadline => {
+                    tokio::time::sleep(WRITE_AGAIN).await;
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(self.sessions.read(id).await?.map(|found| found.session))
     }
 
     async fn end(&self, id: &SessionId, session: &Session, why: &str) -> Result<Option<Session>, Error> {
@@ -194,12 +217,16 @@ impl Keeper {
     ) -> Result<Session, String> {
         let mut renewed = session.clone();
         if let Some(id_token) = &tokens.id_token {
-            let verified = self.provider.verify_id_token(id_token.expose(), None).await;
-            let claims = verified.map_err(|refused| refused.to_string())?;
-            if claims.subject != session.subject {
-                return Err("the issuer refreshed it for somebody else".to_owned());
+            match self.provider.verify_id_token(id_token.expose(), None).await {
+                Ok(claims) if claims.subject != session.subject => {
+                    return Err("the issuer refreshed it for somebody else".to_owned());
+                }
+                Ok(claims) => renewed.name = claims.name.or(renewed.name),
+                // The issuer has a new key, and we may not ask for it yet. The token came from the issuer itself; what it says
+                // can wait.
+                Err(Refused::UnknownKey | Refused::Unavailable(_)) => {}
+                Err(refused) => return Err(refused.to_string()),
             }
-            renewed.name = claims.name.or(renewed.name);
         }
         // One that we cannot read is nobody's mistake; then the roles stay.
         if let Ok(access) = self.provider.verify_access(tokens.access_token.expose()).await
