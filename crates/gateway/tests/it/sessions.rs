@@ -321,3 +321,19 @@ async fn every_key_in_redis_expires() {
     let group = lives.iter().filter(|(key, _)| key.contains("session-sid:")).map(|(_, life)| *life).max();
     assert!(group > Some(HOUR.as_millis() as i64 * 3 / 2), "{lives:?}");
 }
+
+/// What is read is filtered, but it should not be there either.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_session_stays_in_redis_beyond_its_end() {
+    let redis = need!(Redis::shared().await);
+    let setup = Setup::redis(redis);
+    let [sessions, ..] = setup.stores(HOUR).await;
+    let (id, session) = (id(), setup.session("ada", HOUR / 60));
+    sessions.insert(&id, &session).await.unwrap();
+    let lives = async || setup.lives().await.into_values().max().unwrap();
+    let most = HOUR.as_millis() as i64 / 60;
+    assert!(lives().await <= most);
+    assert!(is_there(&sessions, &id).await && lives().await <= most);
+    let lease = claimed(&sessions, &id, 0, SECOND).await;
+    assert!(sessions.replace(&lease, &session).await.unwrap() && lives().await <= most);
+}

@@ -7,6 +7,7 @@ mod configuration;
 mod crashes;
 mod dev;
 mod fleet;
+mod gateway;
 mod locks;
 mod matchmaking;
 mod open_match;
