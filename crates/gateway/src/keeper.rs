@@ -3,7 +3,10 @@
 //! Redeeming a refresh token twice is what issuers take for theft, so it must not happen however many requests of a player
 //! arrive at however many processes. In this process they queue for one task; between processes the session's lease decides. The
 //! lease is kept for as long as the issuer takes to answer. The task goes on when the request that began it is gone: an answer
-//! that nobody wrote down would be a session lost.
+//! that nobody wrote down would be a session lost. For the same reason a store that is away at that moment is waited for.
+//!
+//! A session ends when the issuer says that it has ended, and when it could not be refreshed for too long; not because somebody
+//! made a mistake in the settings or changed the issuer's keys.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -26,6 +29,8 @@ const LEASE: Duration = Duration::from_secs(10);
 const RENEW: Duration = Duration::from_secs(3);
 /// Between looks at what another process is doing.
 const LOOK: Duration = Duration::from_millis(20);
+/// Between attempts to write down what a refresh brought.
+const WRITE_AGAIN: Duration = Duration::from_millis(100);
 /// How long a request waits for a refresh, whoever does it.
 const PATIENCE: Duration = Duration::from_secs(15);
 /// An access token is refreshed so long before it expires, so that what is done with it has time.
@@ -140,9 +145,9 @@ impl Keeper {
                 // Lost if the lease was: then another has refreshed it since, or it was ended, and that counts.
                 self.write(id, lease, session).await
             }
-            Err(error) if error.is_passing() && session.valid_until > self.now() => {
-                self.metrics.refreshed("issuer_away");
-                tracing::warn!(cause = chain(&error), "a session cannot be refreshed; it is used as it is");
+            // Only the word that the token is no good ends a session.
+            Err(error) if !error.is_invalid_grant() && session.valid_until > self.now() => {
+                self.not_now(&error);
                 let again = self.clock.now().after(AGAIN).as_millis();
                 self.write(id, lease, Session { refresh_after: Some(again), ..session }).await
             }
@@ -150,6 +155,16 @@ impl Keeper {
                 self.metrics.refreshed("refused");
                 self.end(id, &session, &reason(&error)).await
             }
+        }
+    }
+
+    fn not_now(&self, error: &IssuerError) {
+        if error.is_passing() {
+            self.metrics.refreshed("issuer_away");
+            tracing::warn!(cause = chain(error), "a session cannot be refreshed; it is used as it is");
+        } else {
+            self.metrics.refreshed("failed");
+            tracing::error!(cause = chain(error), "the issuer refreshes no session; they end soon");
         }
     }
 
@@ -172,10 +187,18 @@ impl Keeper {
     }
 
     async fn write(&self, id: &SessionId, lease: &Lease, session: Session) -> Result<Option<Session>, Error> {
-        if self.sessions.replace(lease, &session).await? {
-            return Ok(Some(session));
+        let deadline = Instant::now() + LEASE;
+        loop {
+            match self.sessions.replace(lease, &session).await {
+                Ok(true) => return Ok(Some(session)),
+                // Also if it was written, and only the answer was lost.
+                Ok(false) => return Ok(self.sessions.read(id).await?.map(|found| found.session)),
+                Err(error) if error.is_passing() && Instant::now() < deadline => {
+                    tokio::time::sleep(WRITE_AGAIN).await;
+                }
+                Err(error) => return Err(error),
+            }
         }
-        Ok(self.sessions.read(id).await?.map(|found| found.session))
     }
 
     async fn end(&self, id: &SessionId, session: &Session, why: &str) -> Result<Option<Session>, Error> {

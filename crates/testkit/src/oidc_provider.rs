@@ -122,6 +122,11 @@ impl OidcProvider {
         self.order("client", order).await;
     }
 
+    /// Gives a person these roles and no others, from the next token on.
+    pub async fn set_roles(&self, user: &str, roles: &[&str]) {
+        self.order("roles", json!({ "user": user, "roles": roles })).await;
+    }
+
     /// Signs with a new key from now on. The old ones are still published.
     pub async fn rotate_keys(&self) {
         self.order("rotate-keys", json!({})).await;

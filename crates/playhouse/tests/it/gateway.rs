@@ -1,6 +1,9 @@
 //! The gateway as game clients and web pages meet it.
 
 mod clients;
+mod flows;
+mod flows_refresh;
+mod flows_sign_in;
 mod hardening;
 mod issuer;
 mod limits;

@@ -29,7 +29,7 @@ function load() {
     return { ...saved, store: new Map(saved.store) };
   } catch (error) {
     if (error.code !== 'ENOENT') throw error;
-    return { keys: [newKey()], clients: config.clients, store: new Map() };
+    return { keys: [newKey()], clients: config.clients, roles: {}, store: new Map() };
   }
 }
 
@@ -124,6 +124,7 @@ function provide() {
     features: {
       backchannelLogout: { enabled: true },
       clientCredentials: { enabled: true },
+      revocation: { enabled: true },
       devInteractions: { enabled: false },
       resourceIndicators: {
         enabled: true,
@@ -168,7 +169,7 @@ function provide() {
 }
 
 function claims(name) {
-  const roles = name.startsWith(config.operator_prefix) ? [config.operator_role] : [];
+  const roles = state.roles[name] ?? (name.startsWith(config.operator_prefix) ? [config.operator_role] : []);
   return { sub: name, name: `Player ${name}`, preferred_username: name, realm_access: { roles } };
 }
 
@@ -234,6 +235,12 @@ const orders = {
     const client = state.clients.find((one) => one.client_id === id);
     if (!client) throw new Error(`there is no client ${id}`);
     Object.assign(client, fields);
+    save();
+  },
+
+  // From the next token on.
+  roles: async ({ user, roles }) => {
+    state.roles[user] = roles;
     save();
   },
 

@@ -158,11 +158,15 @@ async fn refresh_tokens_rotate_and_are_counted() {
     assert_ne!(second["refresh_token"], first["refresh_token"]);
     assert_eq!((provider.refreshes().await, provider.refused_refreshes().await), (1, 0));
 
-    // What it knows survives a kill.
+    // What it knows survives a kill, roles that were given included.
+    provider.set_roles("bob", &["r1", "r2"]).await;
     provider.kill().await.unwrap();
     provider.start_again().await.unwrap();
     let (status, third) = refresh(&provider, &second).await;
     assert_eq!(status, 200, "{third}");
+    for token in ["access_token", "id_token"] {
+        assert_eq!(part(&third[token], 1)["realm_access"]["roles"], json!(["r1", "r2"]), "{token}");
+    }
 
     // A token that comes a second time has been stolen: the whole grant ends.
     assert_eq!(refresh(&provider, &second).await.1["error"], "invalid_grant");

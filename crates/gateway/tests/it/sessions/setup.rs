@@ -1,0 +1,88 @@
+//! Stores of sessions to test.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use account::Role;
+use base::Clock;
+use base::Timestamp;
+use gateway::session::{Session, SessionId, SessionSecret, Sessions};
+use hot::Hot;
+use testkit::{Keyspace, Redis};
+
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const ISSUER: &str = "https://issuer.test";
+
+/// Where sessions are, and the clock by which they age.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    redis: Option<Keyspace>,
+    clock: Clock,
+}
+
+impl Setup {
+    pub(crate) fn memory() -> Self {
+        Self { redis: None, clock: Clock::manual(Timestamp::from_millis(1_700_000_000_000)) }
+    }
+
+    /// Redis has a clock of its own, which nobody moves.
+    pub(crate) fn redis(redis: &Redis) -> Self {
+        Self { redis: Some(redis.keyspace()), clock: Clock::system() }
+    }
+
+    /// The stores of three processes. In process there is one, which all see.
+    pub(crate) async fn stores(&self, idle: Duration) -> [Sessions; 3] {
+        let Some(keyspace) = &self.redis else {
+            let one = Sessions::new(&Hot::Memory, "", idle, self.clock.clone());
+            return [one.clone(), one.clone(), one];
+        };
+        let open = async || {
+            let hot = Hot::Redis(hot::Redis::open(keyspace.url(), PATIENCE).await.unwrap());
+            Sessions::new(&hot, keyspace.prefix(), idle, self.clock.clone())
+        };
+        [open().await, open().await, open().await]
+    }
+
+    /// Lets time pass.
+    pub(crate) async fn pass(&self, time: Duration) {
+        if self.redis.is_some() {
+            tokio::time::sleep(time).await;
+        }
+        self.clock.advance(time);
+    }
+
+    pub(crate) fn session(&self, subject: &str, life: Duration) -> Session {
+        let now = self.clock.now();
+        Session {
+            issuer: ISSUER.to_owned(),
+            subject: subject.to_owned(),
+            sid: None,
+            name: None,
+            roles: vec![Role::Player],
+            tokens: "sealed".to_owned(),
+            refresh_after: Some(now.as_millis()),
+            valid_until: now.after(life).as_millis(),
+            created_at: now.as_millis(),
+            ends_at: now.after(life).as_millis(),
+        }
+    }
+
+    /// The keys in Redis, and how many milliseconds they have left.
+    pub(crate) async fn lives(&self) -> BTreeMap<String, i64> {
+        let keyspace = self.redis.as_ref().expect("a Redis");
+        let mut redis = keyspace.connect().await;
+        let pattern = format!("{}*", keyspace.prefix());
+        let keys: Vec<String> = redis::cmd("KEYS").arg(pattern).query_async(&mut redis).await.unwrap();
+        let mut lives = BTreeMap::new();
+        for key in keys {
+            let life = redis::cmd("PTTL").arg(&key).query_async(&mut redis).await.unwrap();
+            lives.insert(key, life);
+        }
+        lives
+    }
+}
+
+/// The name of a new session.
+pub(crate) fn id() -> SessionId {
+    SessionSecret::generate().id()
+}
