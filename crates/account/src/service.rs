@@ -47,6 +47,22 @@ impl Accounts {
         retrying(|| self.bounded(self.try_sign_in(&claims))).await
     }
 
+    /// As [`sign_in`](Self::sign_in), with the user's accounts, the oldest first. Of whoever is known, and of whom nothing new is said,
+    /// it takes one question.
+    pub async fn sign_in_with_accounts(&self, sign_in: &SignIn) -> Result<(UserView, Vec<Account>), Error> {
+        let claims = Claims::checked(sign_in)?;
+        let reading =
+            async { Ok(store::user_and_accounts(&mut self.db.connection().await?, &claims.identity).await?) };
+        match self.bounded(reading).await? {
+            Some((user, accounts)) if !claims.differ_from(&user) => Ok((active(user)?, accounts)),
+            _ => {
+                let user = self.sign_in(sign_in).await?.user;
+                let accounts = self.accounts(user.id).await?;
+                Ok((user, accounts))
+            }
+        }
+    }
+
     async fn try_sign_in(&self, claims: &Claims<'_>) -> Result<SignedIn, Error> {
         let found = {
             let mut connection = self.db.connection().await?;

@@ -10,6 +10,17 @@ use crate::model::{Claims, Identity};
 use crate::{Account, AccountId, AuditId, AuditRecord, Role, UserId, UserState, UserView};
 
 type UserRow = (Vec<u8>, String, Option<String>, String, Option<String>, i64);
+type UserAndAccountRow = (
+    Vec<u8>,
+    String,
+    Option<String>,
+    String,
+    Option<String>,
+    i64,
+    Option<Vec<u8>>,
+    Option<String>,
+    Option<i64>,
+);
 type AccountRow = (Vec<u8>, Vec<u8>, String, i64);
 type AuditRow = (Vec<u8>, Vec<u8>, i64, String, String, String);
 
@@ -49,6 +60,31 @@ pub(crate) async fn user_of_identity(
     let row: Option<UserRow> =
         on!(from, raw => sqlx::query_as(READ).bind(&hash[..]).fetch_optional(raw).await?);
     row.map(user_of).transpose()
+}
+
+/// The user of an identity together with their accounts, the oldest first.
+pub(crate) async fn user_and_accounts(
+    from: &mut impl Ask,
+    identity: &Identity<'_>,
+) -> Result<Option<(UserView, Vec<Account>)>, Error> {
+    const READ: &str = "SELECT users.user_id, state, display_name, roles, ban_reason, users.created_at,
+        account_id, name, accounts.created_at
+        FROM identities JOIN users ON users.user_id = identities.user_id
+        LEFT JOIN accounts ON accounts.user_id = users.user_id
+        WHERE identity_hash = ? ORDER BY accounts.created_at, account_id";
+    let hash = identity.hash();
+    let rows: Vec<UserAndAccountRow> =
+        on!(from, raw => sqlx::query_as(READ).bind(&hash[..]).fetch_all(raw).await?);
+    let mut user = None;
+    let mut accounts = Vec::new();
+    for (id, state, display_name, roles, ban_reason, created_at, account, name, account_created_at) in rows {
+        // An erased user has none.
+        if let (Some(account), Some(name), Some(at)) = (account, name, account_created_at) {
+            accounts.push(account_of((id.clone(), account, name, at))?);
+        }
+        user = Some(user_of((id, state, display_name, roles, ban_reason, created_at))?);
+    }
+    Ok(user.map(|user| (user, accounts)))
 }
 
 pub(crate) async fn insert_user(tx: &mut Tx, user: UserId, claims: &Claims<'_>) -> Result<(), Error> {

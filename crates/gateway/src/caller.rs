@@ -83,7 +83,11 @@ impl Gateway {
         if let Some(token) = bearer_token(headers) {
             let access = match keeper.provider.known(token) {
                 Some(access) => access,
-                None => keeper.provider.verify_access(token).await.map_err(NoCaller::of_refused)?,
+                None => {
+                    // Boxed, as it is rare and large.
+                    let verified = Box::pin(keeper.provider.verify_access(token)).await;
+                    verified.map_err(NoCaller::of_refused)?
+                }
             };
             let identity = Identity {
                 issuer: access.issuer.clone(),
@@ -97,7 +101,8 @@ impl Gateway {
         }
         let secret = cookies::get(headers, &self.cookies.session()).ok_or(NoCaller::Nothing)?;
         let id = SessionSecret::of_cookie(secret).id();
-        let session = keeper.current(&id).await.map_err(|error| NoCaller::Problem(of_store(&error)))?;
+        let session =
+            Box::pin(keeper.current(&id)).await.map_err(|error| NoCaller::Problem(of_store(&error)))?;
         let session = session.ok_or(NoCaller::NoSession)?;
         let known = self
             .users

@@ -74,7 +74,8 @@ impl Users {
         if let Some(known) = self.remembered(&key, asked) {
             return Ok(known);
         }
-        match self.ask(identity).await {
+        // Boxed, as it is rare and large: what is on the way of every request stays small.
+        match Box::pin(self.ask(identity)).await {
             Ok(known) => {
                 let known = Arc::new(known);
                 self.remember(key, asked + self.0.remember, known.clone());
@@ -93,8 +94,7 @@ impl Users {
             display_name: identity.name.clone().map(shortened),
             roles: identity.roles.clone(),
         };
-        let user = self.0.accounts.sign_in(&sign_in).await?.user;
-        let accounts = self.0.accounts.accounts(user.id).await?;
+        let (user, accounts) = self.0.accounts.sign_in_with_accounts(&sign_in).await?;
         Ok(Known { user, accounts })
     }
 
