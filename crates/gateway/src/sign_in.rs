@@ -193,6 +193,10 @@ impl SignIns {
         if attempt.until <= self.clock.now().as_millis() {
             return Err(Failure::TooLate);
         }
+        let provider = &self.keeper.provider;
+        if !provider.is_answer_of_issuer(callback.iss.as_deref()).await? {
+            return Err(Failure::Forged("it does not name our issuer"));
+        }
         match (callback.error.as_deref(), callback.code.as_deref()) {
             (Some("access_denied"), _) => Err(Failure::Cancelled),
             (Some("temporarily_unavailable" | "server_error"), _) => {
@@ -201,20 +205,17 @@ impl SignIns {
             (Some(error), _) => Err(Failure::Refused(error.chars().take(100).collect())),
             (None, None) => Err(Failure::Forged("there is no code")),
             (None, Some(code)) => {
-                let tokens = self.keeper.provider.redeem(code, &attempt.verifier, &self.at(CALLBACK)).await?;
-                self.open(&tokens, &attempt, callback.iss.as_deref()).await
+                let tokens = provider.redeem(code, &attempt.verifier, &self.at(CALLBACK)).await?;
+                self.open(&tokens, &attempt).await
             }
         }
     }
 
-    async fn open(&self, tokens: &Tokens, attempt: &Attempt, iss: Option<&str>) -> Result<Finished, Failure> {
+    async fn open(&self, tokens: &Tokens, attempt: &Attempt) -> Result<Finished, Failure> {
         let provider = &self.keeper.provider;
         let id_token =
             tokens.id_token.as_ref().ok_or_else(|| Failure::Refused("there is no ID token".to_owned()))?;
         let claims = provider.verify_id_token(id_token.expose(), Some(&attempt.nonce)).await?;
-        if iss.is_some_and(|named| named != claims.issuer) {
-            return Err(Failure::Forged("another issuer is named"));
-        }
         // Roles are in the access token. One that we cannot read makes a player.
         let access = provider.verify_access(tokens.access_token.expose()).await.ok();
         let access = access.filter(|access| access.subject == claims.subject);
