@@ -194,8 +194,9 @@ impl SignIns {
             return Err(Failure::TooLate);
         }
         // Before the code is given to anybody: another issuer may have sent it here to get at it.
-        if !self.keeper.provider.is_answer_of_issuer(callback.iss.as_deref()).await? {
-            return Err(Failure::Forged("another issuer is named"));
+        let provider = &self.keeper.provider;
+        if !provider.is_answer_of_issuer(callback.iss.as_deref()).await? {
+            return Err(Failure::Forged("it does not name our issuer"));
         }
         match (callback.error.as_deref(), callback.code.as_deref()) {
             (Some("access_denied"), _) => Err(Failure::Cancelled),
@@ -205,7 +206,7 @@ impl SignIns {
             (Some(error), _) => Err(Failure::Refused(error.chars().take(100).collect())),
             (None, None) => Err(Failure::Forged("there is no code")),
             (None, Some(code)) => {
-                let tokens = self.keeper.provider.redeem(code, &attempt.verifier, &self.at(CALLBACK)).await?;
+                let tokens = provider.redeem(code, &attempt.verifier, &self.at(CALLBACK)).await?;
                 self.open(&tokens, &attempt).await
             }
         }

@@ -217,3 +217,30 @@ async fn who_never_signed_in_is_not_found() {
         process.close().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_question_tells_who_somebody_is_and_which_accounts_they_have() {
+    for place in need!(places().await) {
+        let process = place.process(Vec::new()).await;
+        let accounts = &process.accounts;
+        // The first time, when the user is made; then when nothing is new.
+        let (user, first) = accounts.sign_in_with_accounts(&sign_in("ada")).await.unwrap();
+        assert_eq!(first.iter().map(|account| account.name.as_str()).collect::<Vec<_>>(), [DEFAULT_ACCOUNT]);
+        let second = accounts.create_account(user.id, "another").await.unwrap();
+        let (again, both) = accounts.sign_in_with_accounts(&sign_in("ada")).await.unwrap();
+        assert_eq!((again, both), (user.clone(), vec![first[0].clone(), second]));
+        assert_eq!(accounts.accounts(user.id).await.unwrap().len(), 2);
+        // What is new is written down.
+        let named = account::SignIn { display_name: Some("Ada".to_owned()), ..sign_in("ada") };
+        assert_eq!(accounts.sign_in_with_accounts(&named).await.unwrap().0.display_name.as_deref(), Some("Ada"));
+        assert_eq!(accounts.user(user.id).await.unwrap().display_name.as_deref(), Some("Ada"));
+        // Nobody banned gets in; somebody erased is somebody new.
+        accounts.ban(user.id, "cheating", "service/test").await.unwrap();
+        let refused = accounts.sign_in_with_accounts(&named).await.unwrap_err();
+        assert!(matches!(refused, Error::Banned { .. }), "{refused:?}");
+        accounts.erase(user.id, "service/test").await.unwrap();
+        let (other, accounts_of_other) = accounts.sign_in_with_accounts(&named).await.unwrap();
+        assert!(other.id != user.id && accounts_of_other.len() == 1);
+        process.close().await;
+    }
+}

@@ -171,8 +171,15 @@ struct SignedIn {
     session: String,
     /// What remembered the attempt, likewise.
     attempt: String,
-    code: String,
-    state: String,
+    /// Where the issuer sent the browser.
+    back: Url,
+}
+
+impl SignedIn {
+    /// What the issuer sent the browser back with.
+    fn answer(&self, name: &str) -> String {
+        self.back.query_pairs().find(|(known, _)| known == name).unwrap().1.into_owned()
+    }
 }
 
 /// Signs a browser in at a builtin issuer, and returns the cookie of the session as the browser sends it.
@@ -182,10 +189,17 @@ async fn signed_in(gateway: &str, user: &str) -> String {
 
 /// The whole way: to the issuer, through its page, and back.
 async fn sign_in(gateway: &str, user: &str) -> SignedIn {
+    let (attempt, back) = picked(gateway, user).await;
+    let ended = sent(browserless().get(back.clone()).header("cookie", &attempt)).await;
+    assert_eq!((ended.status, ended.header("location")), (303, "/"), "{ended:?}");
+    SignedIn { session: ended.cookie("playhouse=").unwrap(), attempt, back }
+}
+
+/// To the issuer and through its page: the cookie that remembers the attempt, and where the issuer sends the browser.
+async fn picked(gateway: &str, user: &str) -> (String, Url) {
     let client = browserless();
     let begun = sent(client.get(format!("http://{gateway}/login"))).await;
     assert_eq!(begun.status, 303, "{begun:?}");
-    let attempt = begun.cookie("playhouse-sign-in-").unwrap();
     let page_url = Url::parse(begun.header("location")).unwrap();
     let page = sent(client.get(page_url.clone())).await;
     let (_, form) = page.body.split_once("action=\"").unwrap_or_else(|| panic!("{page:?}"));
@@ -194,10 +208,5 @@ async fn sign_in(gateway: &str, user: &str) -> SignedIn {
     let pick = pick.header("content-type", "application/x-www-form-urlencoded");
     let picked = sent(pick.body(format!("user={user}&role=player"))).await;
     assert_eq!(picked.status, 303, "{picked:?}");
-    let back = Url::parse(picked.header("location")).unwrap();
-    let ended = sent(client.get(back.clone()).header("cookie", &attempt)).await;
-    assert_eq!((ended.status, ended.header("location")), (303, "/"), "{ended:?}");
-    let query: HashMap<String, String> = back.query_pairs().into_owned().collect();
-    let session = ended.cookie("playhouse=").unwrap();
-    SignedIn { session, attempt, code: query["code"].clone(), state: query["state"].clone() }
+    (begun.cookie("playhouse-sign-in-").unwrap(), Url::parse(picked.header("location")).unwrap())
 }

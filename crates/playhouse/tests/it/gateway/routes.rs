@@ -119,18 +119,29 @@ async fn whoever_is_banned_is_told_why() {
         }
     }
     // Nor do they get in anew, and the page says the same.
-    let client = browserless();
-    let begun = sent(client.get(door.url("/login"))).await;
-    let page_url = Url::parse(begun.header("location")).unwrap();
-    let mut pick = page_url.clone();
-    pick.set_path("/issuer/authorize");
-    let form = client.post(pick).header("content-type", "application/x-www-form-urlencoded");
-    let picked = sent(form.body("user=ada&role=player")).await;
-    let back =
-        client.get(picked.header("location")).header("cookie", begun.cookie("playhouse-sign-in-").unwrap());
-    let refused = sent(back).await;
+    let (attempt, back) = picked(&door.at["gateway"], "ada").await;
+    let refused = sent(door.client.get(back).header("cookie", attempt)).await;
     assert_eq!(refused.status, 403, "{refused:?}");
     assert!(refused.body.contains("aims too well") && refused.cookie("playhouse=").is_none(), "{refused:?}");
+}
+
+/// RFC 9207: our issuer says that it names itself, so an answer that does not is from somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_answer_that_names_another_issuer_signs_nobody_in() {
+    let door = Door::open("").await;
+    let gateway = &door.at["gateway"];
+    for other in [None, Some("https://evil.example".to_owned()), Some(format!("http://{gateway}/issuer/"))] {
+        let (attempt, back) = picked(gateway, "ada").await;
+        let kept = back.query_pairs().into_owned().filter(|(name, _)| name != "iss");
+        let answer: Vec<(String, String)> = kept.chain(other.map(|iss| ("iss".to_owned(), iss))).collect();
+        let mut forged = back.clone();
+        forged.query_pairs_mut().clear().extend_pairs(answer);
+        let refused = sent(door.client.get(forged).header("cookie", &attempt)).await;
+        assert_eq!((refused.status, refused.cookie("playhouse=")), (403, None), "{refused:?}");
+        // Nobody but the issuer was told the code, so it is still good.
+        let ended = sent(door.client.get(back).header("cookie", &attempt)).await;
+        assert_eq!(ended.status, 303, "{ended:?}");
+    }
 }
 
 /// What is somebody else's and what does not exist look the same, but for the id that was asked for.
