@@ -86,15 +86,16 @@ pub(crate) async fn guard(
     request: Request,
     next: Next,
 ) -> Response {
-    match gateway.admitted(&row, request).await {
-        Ok((request, client, verdict)) => {
-            let deadline = gateway.config.request_timeout;
-            let answered = tokio::time::timeout(deadline, next.run(request)).await;
-            let response = answered.unwrap_or_else(|_| late());
-            gateway.finished(&row, &client, &verdict, response).await
+    let answering = async {
+        match gateway.admitted(&row, request).await {
+            Ok((request, client, verdict)) => {
+                let response = next.run(request).await;
+                gateway.finished(&row, &client, &verdict, response).await
+            }
+            Err((response, verdict)) => limited(response, verdict.as_ref()),
         }
-        Err((response, verdict)) => limited(response, verdict.as_ref()),
-    }
+    };
+    tokio::time::timeout(gateway.config.request_timeout, answering).await.unwrap_or_else(|_| late())
 }
 
 type Admitted = (Request, Client, Verdict);
@@ -177,13 +178,17 @@ impl Gateway {
         headers: &HeaderMap,
         address: Option<IpAddr>,
     ) -> Result<(), Problem> {
-        let is_safe = row.method == Method::GET || matches!(caller.proof, Proof::Token { .. });
-        let is_meant = headers.contains_key(&CSRF) && self.is_known_origin(headers);
-        if is_safe || is_meant {
+        if row.method == Method::GET || matches!(caller.proof, Proof::Token { .. }) {
             return Ok(());
         }
+        let detail = if !headers.contains_key(&CSRF) {
+            format!("Send the header `{CSRF}: 1` with every request that changes something.")
+        } else if !self.is_known_origin(headers) {
+            "Pages of this origin may not do that: gateway.cors_origins has those that may.".to_owned()
+        } else {
+            return Ok(());
+        };
         self.audit.note(Event::CsrfRefused, address, Some(caller.user()), row.path);
-        let detail = format!("Send the header `{CSRF}: 1` with every request that changes something.");
         Err(Problem::new(Code::PermissionDenied).detail(detail))
     }
 

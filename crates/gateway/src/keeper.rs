@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use account::UserId;
 use base::error::{Coded, chain};
 use base::{Clock, Timestamp};
 use oidc::{Error as IssuerError, Provider, Refused, Tokens};
@@ -203,7 +204,8 @@ impl Keeper {
 
     async fn end(&self, id: &SessionId, session: &Session, why: &str) -> Result<Option<Session>, Error> {
         self.sessions.remove(id, session).await?;
-        self.audit.note(Event::SessionEndedByIssuer, None, None, why);
+        let user = UserId::from_uuid(session.user_id);
+        self.audit.note(Event::SessionEndedByIssuer, None, Some(user), why);
         Ok(None)
     }
 

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use account::Role;
+use base::id::Uuid;
 use base::{Clock, Timestamp};
 use futures::stream::BoxStream;
 use hot::Hot;
@@ -73,6 +74,8 @@ impl fmt::Debug for SessionId {
 /// A session as it is kept.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
+    /// Whose it is, for the audit log.
+    pub user_id: Uuid,
     pub issuer: String,
     pub subject: String,
     /// What the issuer calls the session there.

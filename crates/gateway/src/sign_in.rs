@@ -230,6 +230,7 @@ impl SignIns {
         let secret = SessionSecret::generate();
         let now = self.clock.now();
         let mut session = Session {
+            user_id: *known.user.id.as_uuid(),
             issuer: identity.issuer,
             subject: identity.subject,
             sid: claims.sid,

@@ -232,7 +232,10 @@ async fn one_question_tells_who_somebody_is_and_which_accounts_they_have() {
         assert_eq!(accounts.accounts(user.id).await.unwrap().len(), 2);
         // What is new is written down.
         let named = account::SignIn { display_name: Some("Ada".to_owned()), ..sign_in("ada") };
-        assert_eq!(accounts.sign_in_with_accounts(&named).await.unwrap().0.display_name.as_deref(), Some("Ada"));
+        assert_eq!(
+            accounts.sign_in_with_accounts(&named).await.unwrap().0.display_name.as_deref(),
+            Some("Ada")
+        );
         assert_eq!(accounts.user(user.id).await.unwrap().display_name.as_deref(), Some("Ada"));
         // Nobody banned gets in; somebody erased is somebody new.
         accounts.ban(user.id, "cheating", "service/test").await.unwrap();

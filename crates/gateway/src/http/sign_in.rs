@@ -2,6 +2,7 @@
 
 use ::http::header::HOST;
 use ::http::{HeaderMap, StatusCode};
+use account::UserId;
 use axum::Json;
 use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Form, State};
@@ -20,7 +21,6 @@ use crate::cookies;
 use crate::guard::Address;
 use crate::session::{Session, SessionId, SessionSecret};
 use crate::sign_in::{Callback, Failure, Finished, PATIENCE, SignIns};
-use crate::users::Identity;
 
 #[derive(Debug, Deserialize)]
 pub(super) struct LoginQuery {
@@ -127,8 +127,8 @@ pub(super) async fn logout(
     }
     match sign_ins.sign_out(&id, &session).await {
         Ok(url) => {
-            let known = gateway.users.know(&Identity::of(&session)).await.ok();
-            gateway.audit.note(Event::SignedOut, address, known.map(|known| known.user.id), "by the player");
+            let user = UserId::from_uuid(session.user_id);
+            gateway.audit.note(Event::SignedOut, address, Some(user), "by the player");
             let mut response = Redirect::to(url.as_str()).into_response();
             gateway.cookies.forget(response.headers_mut(), &gateway.cookies.session());
             response

@@ -66,6 +66,7 @@ async fn is_there(sessions: &Sessions, id: &SessionId) -> bool {
 async fn what_was_written_is_read_everywhere(setup: Setup) {
     let [here, there, _] = setup.stores(HOUR).await;
     let session = Session {
+        user_id: base::id::Uuid::nil(),
         sid: Some("s".to_owned()),
         name: Some("Ada \u{1f984} \"quoted\"".to_owned()),
         roles: vec![Role::Player, Role::Operator],
@@ -296,6 +297,7 @@ async fn every_key_in_redis_expires() {
     let setup = Setup::redis(redis);
     let [sessions, ..] = setup.stores(HOUR).await;
     let session = |subject: &str, end: Duration| Session {
+        user_id: base::id::Uuid::nil(),
         sid: Some(format!("sid of {subject}")),
         ..setup.session(subject, end)
     };

@@ -54,6 +54,7 @@ impl Setup {
     pub(crate) fn session(&self, subject: &str, life: Duration) -> Session {
         let now = self.clock.now();
         Session {
+            user_id: base::id::Uuid::nil(),
             issuer: ISSUER.to_owned(),
             subject: subject.to_owned(),
             sid: None,
