@@ -195,13 +195,13 @@ async fn keys_rotate_and_retire() {
         text(&part(&tokens["access_token"], 0)["kid"]).to_owned()
     };
     let old = signer().await;
-    assert_eq!(published(&provider).await, [old.clone()]);
+    assert_eq!(published(&provider).await, [old.as_str()]);
     provider.rotate_keys().await;
     let new = signer().await;
     assert_ne!(new, old);
     assert_eq!(published(&provider).await, [new.clone(), old]);
     provider.retire_keys().await;
-    assert_eq!(published(&provider).await, [new.clone()]);
+    assert_eq!(published(&provider).await, [new.as_str()]);
     assert_eq!((signer().await, provider.keys().await), (new.clone(), vec![new]));
 }
 
