@@ -1,4 +1,6 @@
 //! Who callers are to us: the user whom `account` knows by issuer and subject.
+//!
+//! While `account` is away, what it said in the last minute will do, and nobody waits for it long.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use account::{Account, Accounts, Error, Role, SignIn, UserView};
 use base::error::Coded;
 use oidc::Access;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::session::Session;
 
@@ -16,6 +18,8 @@ use crate::session::Session;
 const SHARDS: usize = 16;
 /// How long an answer may be used that cannot be asked for anew because `account` is away.
 const STALE: Duration = Duration::from_secs(60);
+/// How long is waited for a new answer while an older one will do.
+const IMPATIENCE: Duration = Duration::from_millis(500);
 /// How many users one shard remembers before it looks for those whose time is over; if that does not help, it forgets all.
 const SHARD_SIZE: usize = 4096;
 
@@ -57,8 +61,11 @@ struct Inner {
     shards: [Mutex<HashMap<String, Remembered>>; SHARDS],
 }
 
+#[derive(Clone)]
 struct Remembered {
+    /// Until when it is taken to be true, and until when it will do if nothing better can be had.
     until: Instant,
+    at_most: Instant,
     known: Arc<Known>,
 }
 
@@ -70,20 +77,41 @@ impl Users {
     /// The user, who is made at the first time. Fails if they are banned.
     pub(crate) async fn know(&self, identity: &Identity) -> Result<Arc<Known>, Error> {
         let key = key(identity);
-        let asked = Instant::now();
-        if let Some(known) = self.remembered(&key, asked) {
-            return Ok(known);
+        let now = Instant::now();
+        let before = match self.remembered(&key).filter(|before| before.at_most > now) {
+            // Boxed, as it is rare and large: what is on the way of every request stays small.
+            None => return Box::pin(self.learn(identity, key, now)).await,
+            Some(before) if before.until > now => return Ok(before.known),
+            Some(before) => before,
+        };
+        // A task of its own: an answer that comes late is still worth knowing.
+        let (users, identity, name) = (self.clone(), identity.clone(), key.clone());
+        let learning = tokio::spawn(async move { users.learn(&identity, name, now).await });
+        match timeout(IMPATIENCE, learning).await {
+            Ok(Ok(answer)) if !is_away(&answer) => answer,
+            // Better an old answer than none: parts that need no database still work.
+            _ => {
+                self.prolong(&key, &before, now + self.0.remember);
+                Ok(before.known)
+            }
         }
-        // Boxed, as it is rare and large: what is on the way of every request stays small.
-        match Box::pin(self.ask(identity)).await {
+    }
+
+    /// Asks, and remembers the answer.
+    async fn learn(&self, identity: &Identity, key: String, now: Instant) -> Result<Arc<Known>, Error> {
+        match self.ask(identity).await {
             Ok(known) => {
-                let known = Arc::new(known);
-                self.remember(key, asked + self.0.remember, known.clone());
+                let (known, until) = (Arc::new(known), now + self.0.remember);
+                self.remember(key, Remembered { until, at_most: until + STALE, known: known.clone() });
                 Ok(known)
             }
-            // Better yesterday's answer than none: parts that need no database still work.
-            Err(error) if error.is_passing() => self.remembered(&key, asked - STALE).ok_or(error),
-            Err(error) => Err(error),
+            Err(error) => {
+                // Whoever was turned away is not let in by what was true before.
+                if !error.is_passing() {
+                    self.shard(&key).remove(&key);
+                }
+                Err(error)
+            }
         }
     }
 
@@ -98,21 +126,27 @@ impl Users {
         Ok(Known { user, accounts })
     }
 
-    fn remembered(&self, key: &str, now: Instant) -> Option<Arc<Known>> {
-        let shard = self.shard(key);
-        shard.get(key).filter(|found| found.until > now).map(|found| found.known.clone())
+    fn remembered(&self, key: &str) -> Option<Remembered> {
+        self.shard(key).get(key).cloned()
     }
 
-    fn remember(&self, key: String, until: Instant, known: Arc<Known>) {
+    fn remember(&self, key: String, remembered: Remembered) {
         let mut shard = self.shard(&key);
         if shard.len() >= SHARD_SIZE {
             let now = Instant::now();
-            shard.retain(|_, found| found.until + STALE > now);
+            shard.retain(|_, found| found.at_most > now);
         }
         if shard.len() >= SHARD_SIZE {
             shard.clear();
         }
-        shard.insert(key, Remembered { until, known });
+        shard.insert(key, remembered);
+    }
+
+    /// Spares those who come next the wait, unless there is something newer by now.
+    fn prolong(&self, key: &str, before: &Remembered, until: Instant) {
+        if let Some(there) = self.shard(key).get_mut(key).filter(|there| there.at_most == before.at_most) {
+            there.until = until;
+        }
     }
 
     fn shard(&self, key: &str) -> MutexGuard<'_, HashMap<String, Remembered>> {
@@ -130,6 +164,10 @@ impl fmt::Debug for Users {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Users").field("remember", &self.0.remember).finish_non_exhaustive()
     }
+}
+
+fn is_away(answer: &Result<Arc<Known>, Error>) -> bool {
+    answer.as_ref().is_err_and(Error::is_passing)
 }
 
 /// What the roles of the issuer mean here. A service is a service and nothing else; everybody else is a player, and may be an

@@ -1,5 +1,7 @@
 //! A fleet with an issuer, and people who sign in there.
 
+mod browser;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -8,15 +10,17 @@ use ::gateway::session::{Claim, Session, SessionId, SessionSecret, Sessions};
 use base::Clock;
 use config::{Secret, Setting};
 use hot::Hot;
-use reqwest::header::{CONTENT_TYPE, COOKIE, LOCATION, SET_COOKIE};
+use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::json;
 use testkit::{Clients, Folder, OidcProvider, Uris, free_port};
-use url::Url;
 
+use self::browser::form;
 use crate::fleet::Fleet;
 use crate::*;
+
+pub(super) use self::browser::Browser;
 
 /// What the sessions are sealed with.
 const KEY: &str = "a-key-for-tests-that-nobody-guesses";
@@ -197,6 +201,7 @@ impl Scene {
 pub(super) struct Door {
     pub(super) running: Running,
     pub(super) at: String,
+    pub(super) internal: String,
     pub(super) admin: String,
 }
 
@@ -205,8 +210,9 @@ impl Door {
     pub(super) async fn open(program: &Program) -> Self {
         let running = program.start().unwrap();
         let addresses = addresses(&running).await;
-        let (at, admin) = (addresses["gateway"].clone(), addresses["admin"].clone());
-        let door = Self { running, at, admin };
+        let address = |name: &str| addresses[name].clone();
+        let (at, internal, admin) = (address("gateway"), address("internal"), address("admin"));
+        let door = Self { running, at, internal, admin };
         door.is_ready().await;
         door
     }
@@ -274,13 +280,13 @@ impl Player {
 
     /// Follows a ticket.
     pub(super) async fn follow(&self, at: &str, ticket: &str) -> Events {
-        Events::of(self.try_follow(at, ticket).await.unwrap())
+        Events::of(self.request(Method::GET, at, &stream_of(ticket)).send().await.unwrap())
     }
+}
 
-    pub(super) async fn try_follow(&self, at: &str, ticket: &str) -> reqwest::Result<Response> {
-        let path = format!("/v1/matchmaking/tickets/{ticket}/stream");
-        self.request(Method::GET, at, &path).send().await
-    }
+/// Where a ticket is followed.
+pub(super) fn stream_of(ticket: &str) -> String {
+    format!("/v1/matchmaking/tickets/{ticket}/stream")
 }
 
 async fn answered(request: RequestBuilder) -> (u16, Value) {
@@ -339,72 +345,4 @@ impl Events {
         assert_eq!(self.next().await, None, "after {name}: {data}");
         name
     }
-}
-
-/// As much of a browser as it takes to sign in: it keeps cookies, follows redirects, and fills in the one form there is.
-#[derive(Clone, Default)]
-pub(super) struct Browser {
-    /// Browsers do not tell ports apart here, and everybody is on this machine.
-    cookies: HashMap<String, String>,
-    /// Where it stops instead of going there.
-    until: Option<String>,
-}
-
-impl Browser {
-    pub(super) fn stopping_at(place: &str) -> Self {
-        Self { until: Some(place.to_owned()), ..Self::default() }
-    }
-
-    /// Goes there and signs in with this name when it is asked to. Returns where that led.
-    pub(super) async fn sign_in(&mut self, url: &str, name: &str) -> Url {
-        let mut url = Url::parse(url).unwrap();
-        let mut fields: Option<Vec<(&str, String)>> = None;
-        for _ in 0..20 {
-            if self.until.as_ref().is_some_and(|place| url.as_str().starts_with(place)) {
-                return url;
-            }
-            let response = self.visit(&url, fields.take()).await;
-            match response.headers().get(LOCATION) {
-                Some(place) => url = url.join(place.to_str().unwrap()).unwrap(),
-                None if url.path().starts_with("/interaction/") => {
-                    fields = Some(vec![("login", name.to_owned()), ("go", String::new())]);
-                }
-                None => {
-                    assert_eq!(response.status(), 200, "{url}: {}", response.text().await.unwrap());
-                    return url;
-                }
-            }
-        }
-        panic!("that leads in circles: {url}");
-    }
-
-    /// Asks for one page, with the fields of a form if there are any.
-    pub(super) async fn visit(&mut self, url: &Url, fields: Option<Vec<(&str, String)>>) -> Response {
-        let client = Client::builder().redirect(Policy::none()).build().unwrap();
-        let request = match &fields {
-            None => client.get(url.clone()),
-            Some(fields) => form(client.post(url.clone()), fields),
-        };
-        let jar = &mut self.cookies;
-        let cookies: Vec<String> = jar.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        let response = request.header(COOKIE, cookies.join("; ")).send().await.unwrap();
-        for cookie in response.headers().get_all(SET_COOKIE) {
-            let (name, rest) = cookie.to_str().unwrap().split_once('=').unwrap();
-            match rest.split(';').next() {
-                Some(value) if !value.is_empty() => jar.insert(name.to_owned(), value.to_owned()),
-                _ => jar.remove(name),
-            };
-        }
-        response
-    }
-
-    pub(super) fn cookie(&self, name: &str) -> Option<&str> {
-        self.cookies.get(name).map(String::as_str)
-    }
-}
-
-fn form(request: RequestBuilder, fields: &[(&str, impl AsRef<str>)]) -> RequestBuilder {
-    let fields = fields.iter().map(|(name, value)| (*name, value.as_ref()));
-    let body = Url::parse_with_params("http://form", fields).unwrap().query().unwrap().to_owned();
-    request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(body)
 }

@@ -104,7 +104,8 @@ async fn while_the_issuer_is_away_sessions_go_on_for_a_while() {
     assert_eq!(ask(&ada, &doors, 30).await, []);
     let started = Instant::now();
     assert_eq!(ask(&ada, &doors, 30).await, []);
-    assert!(started.elapsed() < Duration::from_secs(1), "{:?}", started.elapsed());
+    // A request to the issuer would take five.
+    assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
 
     // Nobody is signed out by that, and it is refreshed when the issuer is back.
     assert_eq!(scene.provider.refreshes().await, 0);
