@@ -8,8 +8,6 @@
 //! A session ends when the issuer says that it has ended, and when it could not be refreshed for too long; not because somebody
 //! made a mistake in the settings or changed the issuer's keys.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use account::UserId;
@@ -23,6 +21,7 @@ use crate::audit::{Audit, Event};
 use crate::metrics::Metrics;
 use crate::seal::Sealer;
 use crate::session::{Claim, Error, Found, Lease, Session, SessionId, Sessions};
+use crate::turns::Turns;
 use crate::users::roles;
 
 /// How long the right to refresh is held without a word, and how often it is renewed.
@@ -58,26 +57,7 @@ pub(crate) struct Keeper {
     pub(crate) metrics: Metrics,
     pub(crate) audit: Audit,
     /// Those who want to refresh the same session in this process, one at a time.
-    pub(crate) turns: Turns,
-}
-
-type Turn = Arc<tokio::sync::Mutex<()>>;
-
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Turns(Arc<Mutex<HashMap<SessionId, Weak<tokio::sync::Mutex<()>>>>>);
-
-impl Turns {
-    fn of(&self, id: &SessionId) -> Turn {
-        let mut turns = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(turn) = turns.get(id).and_then(Weak::upgrade) {
-            return turn;
-        }
-        // Those who are done leave an entry that leads nowhere.
-        turns.retain(|_, turn| turn.strong_count() > 0);
-        let turn = Turn::default();
-        turns.insert(id.clone(), Arc::downgrade(&turn));
-        turn
-    }
+    pub(crate) turns: Turns<SessionId>,
 }
 
 impl Keeper {

@@ -30,6 +30,7 @@ mod services;
 pub mod session;
 mod sign_in;
 mod streams;
+mod turns;
 mod users;
 
 use std::fmt;

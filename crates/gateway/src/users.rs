@@ -13,6 +13,7 @@ use oidc::Access;
 use tokio::time::{Instant, timeout};
 
 use crate::session::Session;
+use crate::turns::Turns;
 
 /// So many locks, so that requests do not queue for one.
 const SHARDS: usize = 16;
@@ -59,6 +60,8 @@ struct Inner {
     accounts: Accounts,
     remember: Duration,
     shards: [Mutex<HashMap<String, Remembered>>; SHARDS],
+    /// Of those who are being asked about.
+    turns: Turns<String>,
 }
 
 #[derive(Clone)]
@@ -71,7 +74,7 @@ struct Remembered {
 
 impl Users {
     pub(crate) fn new(accounts: Accounts, remember: Duration) -> Self {
-        Self(Arc::new(Inner { accounts, remember, shards: Default::default() }))
+        Self(Arc::new(Inner { accounts, remember, shards: Default::default(), turns: Turns::default() }))
     }
 
     /// The user, who is made at the first time. Fails if they are banned.
@@ -80,13 +83,13 @@ impl Users {
         let now = Instant::now();
         let before = match self.remembered(&key).filter(|before| before.at_most > now) {
             // Boxed, as it is rare and large: what is on the way of every request stays small.
-            None => return Box::pin(self.learn(identity, key, now)).await,
+            None => return Box::pin(self.learn_once(identity, key, now)).await,
             Some(before) if before.until > now => return Ok(before.known),
             Some(before) => before,
         };
         // A task of its own: an answer that comes late is still worth knowing.
         let (users, identity, name) = (self.clone(), identity.clone(), key.clone());
-        let learning = tokio::spawn(async move { users.learn(&identity, name, now).await });
+        let learning = tokio::spawn(async move { users.learn_once(&identity, name, now).await });
         match timeout(IMPATIENCE, learning).await {
             Ok(Ok(answer)) if !is_away(&answer) => answer,
             // Better an old answer than none: parts that need no database still work.
@@ -95,6 +98,20 @@ impl Users {
                 Ok(before.known)
             }
         }
+    }
+
+    /// Asks, unless somebody else is at it: a client that starts sends several requests at once.
+    async fn learn_once(&self, identity: &Identity, key: String, now: Instant) -> Result<Arc<Known>, Error> {
+        let turn = self.0.turns.of(&key);
+        let Ok(_ours) = turn.try_lock() else {
+            drop(turn.lock().await);
+            return match self.remembered(&key).filter(|found| found.until > now) {
+                Some(found) => Ok(found.known),
+                // It did not work for them.
+                None => self.learn(identity, key, now).await,
+            };
+        };
+        self.learn(identity, key, now).await
     }
 
     /// Asks, and remembers the answer.

@@ -25,6 +25,16 @@ pub(crate) fn request(path: &str, token: &str, player: usize) -> Vec<u8> {
     .into_bytes()
 }
 
+/// Sends each of these requests once.
+pub(crate) async fn once(to: SocketAddr, requests: &[Vec<u8>]) {
+    let mut socket = TcpStream::connect(to).await.unwrap();
+    let mut buffer = vec![0; 16 * 1024];
+    for request in requests {
+        socket.write_all(request).await.unwrap();
+        answer(&mut socket, &mut buffer).await;
+    }
+}
+
 /// Sends these requests in turn, again and again, for so long.
 pub(crate) async fn run(to: SocketAddr, requests: &[Vec<u8>], connections: usize, length: Duration) -> Run {
     let began = Instant::now();
