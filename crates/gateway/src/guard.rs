@@ -1,5 +1,6 @@
 //! What stands in front of every route: the row of the table that it is in.
 
+use std::fmt::Write;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use crate::audit::Event;
 use crate::caller::{Caller, NoCaller, Proof};
 use crate::clients::{self, Client};
 use crate::config::LimitsConfig;
+use crate::harden::secured;
 
 /// On every request that changes something and has a session: a page of another site cannot send it without being asked for
 /// permission first.
@@ -95,7 +97,8 @@ pub(crate) async fn guard(
             Err((response, verdict)) => limited(response, verdict.as_ref()),
         }
     };
-    tokio::time::timeout(gateway.config.request_timeout, answering).await.unwrap_or_else(|_| late())
+    let answered = tokio::time::timeout(gateway.config.request_timeout, answering).await;
+    secured(answered.unwrap_or_else(|_| late()), gateway.is_https())
 }
 
 type Admitted = (Request, Client, Verdict);
@@ -230,28 +233,29 @@ fn late() -> Response {
 
 /// Says in headers what the limits are, and what is left.
 fn limited(mut response: Response, verdict: Option<&Verdict>) -> Response {
-    let Some(verdict) = verdict else { return response };
-    let seconds = |time: Duration| time.as_secs_f64().ceil();
-    let policy =
-        |state: &limits::State| format!("\"{}\";q={};w={}", state.policy, state.quota, seconds(state.window));
-    let left = |state: &limits::State| {
-        format!("\"{}\";r={};t={}", state.policy, state.remaining, seconds(state.reset))
-    };
-    let headers = response.headers_mut();
-    let mut insert = |name, text: String| {
-        if let Ok(value) = HeaderValue::from_str(&text) {
-            headers.insert(name, value);
-        }
-    };
-    if verdict.states.is_empty() {
-        return response;
+    let Some(verdict) = verdict.filter(|verdict| !verdict.states.is_empty()) else { return response };
+    let (mut policies, mut left) = (String::with_capacity(64), String::with_capacity(64));
+    for (at, state) in verdict.states.iter().enumerate() {
+        let limits::State { policy, quota, window, remaining, reset, .. } = state;
+        let comma = if at == 0 { "" } else { ", " };
+        let (window, reset) = (seconds(*window), seconds(*reset));
+        // Nothing can go wrong with a text.
+        let _ = write!(policies, "{comma}\"{policy}\";q={quota};w={window}");
+        let _ = write!(left, "{comma}\"{policy}\";r={remaining};t={reset}");
     }
-    insert(RATE_LIMIT_POLICY, verdict.states.iter().map(policy).collect::<Vec<_>>().join(", "));
-    insert(RATE_LIMIT, verdict.states.iter().map(left).collect::<Vec<_>>().join(", "));
-    if let Some(wait) = verdict.retry_after() {
-        insert(RETRY_AFTER, seconds(wait).max(1.0).to_string());
+    let wait = verdict.retry_after().map(|wait| seconds(wait).max(1).to_string());
+    let texts = [(RATE_LIMIT_POLICY, Some(policies)), (RATE_LIMIT, Some(left)), (RETRY_AFTER, wait)];
+    for (name, text) in texts {
+        if let Some(value) = text.and_then(|text| HeaderValue::try_from(text).ok()) {
+            response.headers_mut().insert(name, value);
+        }
     }
     response
+}
+
+/// Whole seconds, those that have begun included.
+const fn seconds(time: Duration) -> u64 {
+    time.as_secs() + (time.subsec_nanos() > 0) as u64
 }
 
 /// What counts as one address: of IPv6 somebody has a whole network.

@@ -8,8 +8,7 @@ use ::http::header::{
 };
 use ::http::{HeaderName, HeaderValue, Method};
 use axum::Router;
-use axum::extract::Request;
-use axum::middleware::{self, Next};
+use axum::middleware::map_response;
 use axum::response::Response;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
@@ -21,16 +20,21 @@ use crate::origin::Origin;
 const NOTHING: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
 /// For how long a browser remembers to come by https only: two years.
 const HTTPS: HeaderValue = HeaderValue::from_static("max-age=63072000");
+const OPENER_POLICY: HeaderName = HeaderName::from_static("cross-origin-opener-policy");
+const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+/// How many headers an answer gets here and behind.
+const MOST: usize = 16;
 /// How long a browser may remember what another origin may do.
 const CORS_AGE: Duration = Duration::from_secs(600);
 
-/// Wraps everything that the gateway answers.
-pub(crate) fn harden(routes: Router, https: bool, origins: &[Origin]) -> Router {
-    let headers = middleware::from_fn(move |request: Request, next: Next| async move {
-        secured(next.run(request).await, https)
-    });
-    let routes = if origins.is_empty() { routes } else { routes.layer(cors(origins)) };
-    routes.layer(headers)
+/// Lets pages of these origins call. What is answered to their questions whether they may does not come by a route.
+pub(crate) fn open_to(origins: &[Origin], routes: Router, https: bool) -> Router {
+    if origins.is_empty() {
+        return routes;
+    }
+    routes
+        .layer(cors(origins))
+        .layer(map_response(move |response: Response| async move { secured(response, https) }))
 }
 
 /// Pages of these origins may call, with the player's cookie.
@@ -59,16 +63,18 @@ fn cors(origins: &[Origin]) -> CorsLayer {
         .max_age(CORS_AGE)
 }
 
-fn secured(mut response: Response, https: bool) -> Response {
+/// The answer with the headers that every answer has.
+pub(crate) fn secured(mut response: Response, https: bool) -> Response {
     let headers = response.headers_mut();
+    headers.reserve(MOST);
     // What a page or a file says of itself counts.
     headers.entry(CONTENT_SECURITY_POLICY).or_insert(NOTHING);
     headers.entry(CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.entry(REFERRER_POLICY).or_insert(HeaderValue::from_static("no-referrer"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
-    headers.insert("cross-origin-opener-policy", HeaderValue::from_static("same-origin"));
-    headers.insert("cross-origin-resource-policy", HeaderValue::from_static("same-origin"));
+    headers.insert(OPENER_POLICY, HeaderValue::from_static("same-origin"));
+    headers.insert(RESOURCE_POLICY, HeaderValue::from_static("same-origin"));
     if https {
         headers.insert(STRICT_TRANSPORT_SECURITY, HTTPS);
     }

@@ -26,7 +26,7 @@ use utoipa::OpenApi;
 
 use crate::Gateway;
 use crate::guard::{Class, Row, Who, guard};
-use crate::harden::harden;
+use crate::harden::open_to;
 use crate::sign_in::CALLBACK;
 
 pub(crate) use docs::Description;
@@ -115,9 +115,11 @@ pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Route
     let guarded = |row: Row| from_fn_with_state((gateway.clone(), Arc::new(row)), guard);
     // Whoever asks for what there is not is limited too, and what they are told is hardened like any answer.
     let open = |path| guarded(Row { method: Method::GET, path, who: Who::Anyone, class: Class::Page });
+    let body = DefaultBodyLimit::max(gateway.config.max_body);
     let mut paths = HashSet::new();
     let mut routes = table().0.into_iter().fold(Router::new(), |routes, (row, handler)| {
         let path = row.path;
+        let handler = if row.method == Method::POST { handler.layer(body.clone()) } else { handler };
         let handler = handler.route_layer(guarded(row));
         // Once for all methods of a path.
         let is_first = paths.insert(path);
@@ -128,10 +130,9 @@ pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Route
         let issuer = issuer.fallback(nothing_here).method_not_allowed_fallback(wrong_method);
         // No limit: the gateway asks it too, from the same address as everybody who tries it on this machine.
         let row = Row { method: Method::GET, path: "/issuer", who: Who::Anyone, class: Class::Issuer };
-        routes = routes.nest_service(path, issuer.layer(guarded(row)));
+        routes = routes.nest_service(path, issuer.layer(body).layer(guarded(row)));
     }
-    let routes = routes.layer(DefaultBodyLimit::max(gateway.config.max_body)).with_state(gateway.clone());
-    harden(routes, gateway.is_https(), &gateway.config.cors_origins)
+    open_to(&gateway.config.cors_origins, routes.with_state(gateway.clone()), gateway.is_https())
 }
 
 async fn nothing_here() -> Problem {

@@ -19,6 +19,7 @@ mod serve;
 mod socket;
 
 use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::str::FromStr;
 use std::time::Instant;
 
@@ -30,7 +31,7 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use base::Code;
 use base::id::RequestId;
-use tower_http::catch_panic::CatchPanicLayer;
+use futures::FutureExt;
 use tracing::{Instrument, Span};
 
 use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels, Metrics};
@@ -66,17 +67,10 @@ impl Serving {
     }
 
     fn wrap_router(&self, listener: &'static str, router: Router) -> Router {
-        let panics = self.metrics.panics.get_or_create(&ListenerLabels { listener }).clone();
-        let on_panic = move |_: Box<dyn Any + Send>| {
-            // What it said is in the log already.
-            panics.inc();
-            Problem::new(Code::Internal).into_response()
-        };
         let metrics = self.metrics.clone();
         router
             .fallback(nothing_here)
             .method_not_allowed_fallback(async || Problem::new(Code::MethodNotAllowed))
-            .layer(CatchPanicLayer::custom(on_panic))
             .layer(middleware::from_fn(move |request, next| answer(metrics.clone(), listener, request, next)))
     }
 }
@@ -103,7 +97,12 @@ async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Reque
     let _leave = Leave(|| {
         active.dec();
     });
-    let mut response = next.run(request).instrument(span.clone()).await;
+    let answering = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone());
+    let mut response = answering.await.unwrap_or_else(|_| {
+        // What it said is in the log already.
+        metrics.panics.get_or_create(&ListenerLabels { listener }).inc();
+        Problem::new(Code::Internal).into_response()
+    });
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
         response = problem.render(&request_id, is_grpc, response);
     }
