@@ -313,6 +313,7 @@ impl Events {
 
     /// The name and the data of the next event; nothing when the stream is over.
     pub(super) async fn next(&mut self) -> Option<(String, Value)> {
+        let deadline = tokio::time::Instant::now() + PATIENCE * 2;
         loop {
             while let Some((block, rest)) = self.text.split_once("\n\n") {
                 let (block, rest) = (block.to_owned(), rest.to_owned());
@@ -327,7 +328,8 @@ impl Events {
                     return Some((name, serde_json::from_str(&data).unwrap()));
                 }
             }
-            let chunk = tokio::time::timeout(PATIENCE * 2, self.response.chunk()).await.unwrap().unwrap()?;
+            let chunk = tokio::time::timeout_at(deadline, self.response.chunk()).await;
+            let chunk = chunk.expect("an event in time").unwrap()?;
             self.text.push_str(std::str::from_utf8(&chunk).unwrap());
         }
     }
