@@ -119,7 +119,7 @@ pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Route
     let mut paths = HashSet::new();
     let mut routes = table().0.into_iter().fold(Router::new(), |routes, (row, handler)| {
         let path = row.path;
-        let handler = if row.method == Method::POST { handler.layer(body.clone()) } else { handler };
+        let handler = if row.method == Method::POST { handler.layer(body) } else { handler };
         let handler = handler.route_layer(guarded(row));
         // Once for all methods of a path.
         let is_first = paths.insert(path);

@@ -25,14 +25,14 @@ use crate::turns::Turns;
 use crate::users::roles;
 
 /// How long the right to refresh is held without a word, and how often it is renewed.
-const LEASE: Duration = Duration::from_secs(10);
-const RENEW: Duration = Duration::from_secs(3);
+const LEASE: Duration = Duration::from_secs(5);
+const RENEW: Duration = Duration::from_millis(1_500);
 /// Between looks at what another process is doing.
 const LOOK: Duration = Duration::from_millis(20);
 /// Between attempts to write down what a refresh brought.
 const WRITE_AGAIN: Duration = Duration::from_millis(100);
-/// How long a request waits for a refresh, whoever does it.
-const PATIENCE: Duration = Duration::from_secs(15);
+/// How long a request waits for a refresh, whoever does it: longer than it takes to take over from a process that died.
+const PATIENCE: Duration = Duration::from_secs(8);
 /// An access token is refreshed so long before it expires, so that what is done with it has time.
 const EARLY: Duration = Duration::from_secs(5);
 /// How long an issuer that is away is left alone.
@@ -63,10 +63,10 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// The session as it is now; none if there is none, or not any more.
     pub(crate) async fn current(&self, id: &SessionId) -> Result<Option<Session>, Error> {
-        match self.sessions.read(id).await? {
-            Some(found) if self.is_due(&found.session) => {}
+        let session = match self.sessions.read(id).await? {
+            Some(found) if self.is_due(&found.session) => found.session,
             found => return Ok(found.map(|found| found.session)),
-        }
+        };
         let turn = self.turns.of(id);
         let (keeper, id) = (self.clone(), id.clone());
         // A task of its own: it goes on when the caller does not.
@@ -74,7 +74,11 @@ impl Keeper {
             let _turn = turn.lock().await;
             keeper.refreshed(&id).await
         });
-        task.await.unwrap_or(Ok(None))
+        match tokio::time::timeout(PATIENCE, task).await {
+            Ok(refreshed) => refreshed.unwrap_or(Ok(None)),
+            // The issuer takes long; that is no reason to turn the player away.
+            Err(_) => Ok((session.valid_until > self.now()).then_some(session)),
+        }
     }
 
     fn is_due(&self, session: &Session) -> bool {
@@ -98,7 +102,7 @@ impl Keeper {
                 Claim::Gone => return Ok(None),
                 Claim::Moved => {}
                 Claim::Busy if Instant::now() < deadline => tokio::time::sleep(LOOK).await,
-                // Whoever is at it takes long; that is no reason to turn the player away.
+                // Whoever is at it takes long.
                 Claim::Busy => return Ok((session.valid_until > self.now()).then_some(session)),
             }
         }

@@ -219,10 +219,16 @@ impl Sessions {
         each!(self, store => store.remove_group(group).await)
     }
 
-    /// Remembers something that may be used once. False if it has been used.
-    pub async fn first_use(&self, of: &str, remember: Duration) -> Result<bool, Error> {
-        let of = hex(&[of]);
-        each!(self, store => store.first_use(&of, remember).await)
+    /// Remembers that something which may be used once has been.
+    pub async fn use_up(&self, what: &str, remember: Duration) -> Result<(), Error> {
+        let what = hex(&[what]);
+        each!(self, store => store.use_up(&what, remember).await)
+    }
+
+    /// Whether it has been used.
+    pub async fn is_used_up(&self, what: &str) -> Result<bool, Error> {
+        let what = hex(&[what]);
+        each!(self, store => store.is_used_up(&what).await)
     }
 
     /// The sessions that end from now on, told to those who hold something open for one. Ends when the store is lost.

@@ -269,8 +269,7 @@ impl SignIns {
     /// Ends what the issuer says has ended. Returns how many sessions that were.
     pub(crate) async fn back_channel(&self, logout_token: &str) -> Result<usize, Failure> {
         let token = self.keeper.provider.verify_logout_token(logout_token).await?;
-        let left = token.expires_at.distance(self.clock.now()) + SKEW;
-        if !self.keeper.sessions.first_use(&token.jti, left).await? {
+        if self.keeper.sessions.is_used_up(&token.jti).await? {
             return Err(Failure::Refused("the logout token has been used".to_owned()));
         }
         let group = match (&token.sid, &token.subject) {
@@ -278,7 +277,11 @@ impl SignIns {
             (None, Some(subject)) => Group::of_subject(&token.issuer, subject),
             (None, None) => return Err(Failure::Refused("it names nobody".to_owned())),
         };
-        Ok(self.keeper.sessions.remove_group(&group).await?)
+        let ended = self.keeper.sessions.remove_group(&group).await?;
+        // Only now: if it fails before, the issuer sends the same token again.
+        let left = token.expires_at.distance(self.clock.now()) + SKEW;
+        self.keeper.sessions.use_up(&token.jti, left).await?;
+        Ok(ended)
     }
 
     /// A place of ours.

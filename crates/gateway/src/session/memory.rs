@@ -154,11 +154,16 @@ impl Memory {
         Ok(ended)
     }
 
-    pub(super) async fn first_use(&self, of: &str, remember: Duration) -> Result<bool, Error> {
+    pub(super) async fn use_up(&self, what: &str, remember: Duration) -> Result<(), Error> {
         let (now, mut kept) = (self.clock.now(), self.kept());
         kept.added += 1;
-        let before = kept.used.insert(of.to_owned(), now.after(remember));
-        Ok(before.is_none_or(|until| until <= now))
+        kept.used.insert(what.to_owned(), now.after(remember));
+        Ok(())
+    }
+
+    pub(super) async fn is_used_up(&self, what: &str) -> Result<bool, Error> {
+        let now = self.clock.now();
+        Ok(self.kept().used.get(what).is_some_and(|until| *until > now))
     }
 
     pub(super) async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {

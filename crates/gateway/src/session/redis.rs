@@ -146,11 +146,16 @@ impl Redis {
         self.run(&call).await
     }
 
-    pub(super) async fn first_use(&self, of: &str, remember: Duration) -> Result<bool, Error> {
+    pub(super) async fn use_up(&self, what: &str, remember: Duration) -> Result<(), Error> {
         let mut command = ::redis::cmd("SET");
-        command.arg(self.keys.used(of)).arg(1).arg("NX").arg("PX").arg(millis(remember));
-        let set: Option<String> = command.query_async(&mut self.connection()).await?;
-        Ok(set.is_some())
+        command.arg(self.keys.used(what)).arg(1).arg("PX").arg(millis(remember));
+        Ok(command.query_async(&mut self.connection()).await?)
+    }
+
+    pub(super) async fn is_used_up(&self, what: &str) -> Result<bool, Error> {
+        let mut command = ::redis::cmd("EXISTS");
+        command.arg(self.keys.used(what));
+        Ok(command.query_async(&mut self.connection()).await?)
     }
 
     pub(super) async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
