@@ -47,6 +47,7 @@ pub(crate) fn gateway_document() -> Value {
     let refusals = [
         ("401", "Nobody is signed in, or not any more"),
         ("403", "The caller may not do this, is banned, or sent no `X-Playhouse-CSRF`"),
+        ("414", "The path and the query are too long"),
         ("426", "The client is too old; `update_url` says where there is a newer one"),
         ("429", "Too many requests; `Retry-After` says when to come back"),
         ("503", "A part that is needed is away; try again"),
@@ -54,6 +55,17 @@ pub(crate) fn gateway_document() -> Value {
     ];
     described(&gateway::Api::openapi(), info, schemes, &refusals)
 }
+
+/// What a request may be answered whatever it asks for.
+const MISTAKES: [(&str, &str); 1] = [("400", "The request cannot be read")];
+/// And one with a body.
+const BODY_MISTAKES: [(&str, &str); 3] = [
+    ("408", "The body did not arrive in time"),
+    ("413", "The body is too large"),
+    ("415", "The body is not JSON"),
+];
+/// What only those are told who have to say who they are.
+const NOT_FOR_ANYONE: [&str; 3] = ["401", "403", "426"];
 
 /// What a set of routes says of itself, with what holds for all of them.
 fn described(
@@ -91,8 +103,12 @@ fn described(
 fn describe_problems(operation: &mut Value, refusals: &[(&str, &str)]) {
     let content =
         json!({ "application/problem+json": { "schema": { "$ref": "#/components/schemas/Problem" } } });
+    let has_body = operation.get("requestBody").is_some();
+    let is_for_anyone = operation["security"] == json!([{}]);
     let Some(responses) = operation["responses"].as_object_mut() else { return };
-    for (status, what) in refusals {
+    let asked = refusals.iter().filter(|(status, _)| !is_for_anyone || !NOT_FOR_ANYONE.contains(status));
+    let body = BODY_MISTAKES.iter().filter(|_| has_body);
+    for (status, what) in MISTAKES.iter().chain(body).chain(asked) {
         responses.entry(*status).or_insert_with(|| json!({ "description": what }));
     }
     for (_, response) in responses.iter_mut().filter(|(status, _)| status.starts_with(['4', '5'])) {

@@ -18,10 +18,17 @@ use crate::install;
 use crate::shell::{cargo, root, step};
 
 const REQUIREMENTS: &str = include_str!("fuzz_api/requirements.txt");
+const HOOKS: &str = include_str!("fuzz_api/hooks.py");
 const CHECKS: &str = "not_a_server_error,status_code_conformance,content_type_conformance,\
                       response_schema_conformance,response_headers_conformance,ignored_auth";
 /// Who the made-up requests of a player come from.
 const USER: &str = "fuzz";
+
+/// A single player asks more than many would; that is no finding, and waiting takes hours.
+const LIMITS: [&str; 5] = ["address", "read", "write", "sign_in", "stream"];
+const UNLIMITED: &str = "10000/s burst 10000";
+/// A stream is read to its end, which is that of its ticket.
+const TICKET_TTL: &str = "1s";
 
 /// An API with an OpenAPI document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -82,10 +89,11 @@ impl Plan {
         command
             .args(["run", document, "--checks", CHECKS, "--continue-on-failure"])
             .args(["--seed", &seed.to_string(), "--max-examples", &examples.to_string()])
-            // One of the requests may be refused for its number; that is no finding.
+            // A gateway that runs already has limits; what it refuses for its number is no finding.
             .args(["--rate-limit", "auto"])
             .args(["--header", &format!("Authorization: Bearer {token}")])
-            // It keeps what it has found in the folder where it is started.
+            // It keeps what it has found in the folder where it is started, and finds our hooks there.
+            .env("SCHEMATHESIS_HOOKS", "hooks")
             .current_dir(home());
         eprintln!("== fuzz {document}, seed {seed}");
         // Not a step: that shows the command when it fails, and the command has the token in it.
@@ -101,6 +109,10 @@ impl Dev {
         let mut command = Command::new(playhouse());
         let ports = ["--gateway-port=0", "--internal-port=0", "--admin-port=0", "--open-match-port=0"];
         command.args(["dev", "--ephemeral", "--print-addresses"]).args(ports).stdout(Stdio::piped());
+        for limit in LIMITS {
+            command.args(["--set", &format!("gateway.limits.{limit}={UNLIMITED}")]);
+        }
+        command.args(["--set", &format!("matchmaking.ticket_ttl={TICKET_TTL}")]);
         let mut child = command.spawn().with_context(|| format!("cannot run {command:?}"))?;
         let stdout = child.stdout.take().context("its output is piped")?;
         let mut dev = Self { child, addresses: Value::Null };
@@ -151,10 +163,11 @@ fn installed() -> Result<PathBuf> {
     install::for_python()?;
     let (home, environment) = (home(), home().join("venv"));
     let (program, done) = (environment.join("bin/schemathesis"), home.join("installed.txt"));
+    fs::create_dir_all(&home)?;
+    fs::write(home.join("hooks.py"), HOOKS)?;
     if fs::read_to_string(&done).is_ok_and(|text| text == REQUIREMENTS) && program.exists() {
         return Ok(program);
     }
-    fs::create_dir_all(&home)?;
     let wanted = home.join("requirements.txt");
     fs::write(&wanted, REQUIREMENTS)?;
     step("python3 -m venv", Command::new("python3").args(["-m", "venv", "--clear"]).arg(&environment))?;

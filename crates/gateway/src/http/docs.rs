@@ -22,7 +22,7 @@ impl Description {
 }
 
 fn page(document: &Value) -> String {
-    let mut html = format!("<p>{}</p>\n", prose(&document["info"]["description"]));
+    let mut html = format!("<p>{}</p>\n{}", prose(&document["info"]["description"]), contents(document));
     for tag in document["tags"].as_array().into_iter().flatten() {
         let name = tag["name"].as_str().unwrap_or_default();
         let _ =
@@ -67,13 +67,36 @@ fn describe(html: &mut String, document: &Value, route: &str, operation: &Value)
     if !body.is_null() {
         fields(html, document, "The body", body);
     }
+    let mut others = String::new();
     for (status, response) in operation["responses"].as_object().into_iter().flatten() {
-        let _ = writeln!(html, "<p><code>{}</code> {}</p>", escaped(status), prose(&response["description"]));
+        let (status, said) = (escaped(status), prose(&response["description"]));
         let answer = &response["content"]["application/json"]["schema"];
-        if !answer.is_null() {
+        if answer.is_null() {
+            let _ = write!(others, "<tr><td><code>{status}</code></td><td>{said}</td></tr>");
+        } else {
+            let _ = writeln!(html, "<p><code>{status}</code> {said}</p>");
             fields(html, document, "The answer", answer);
         }
     }
+    let _ = writeln!(html, "<table class=\"answers\">{others}</table>");
+}
+
+/// Everything there is, as a way to get there.
+fn contents(document: &Value) -> String {
+    let mut list = String::new();
+    for (path, methods) in document["paths"].as_object().into_iter().flatten() {
+        for (method, operation) in methods.as_object().into_iter().flatten() {
+            let id = operation["operationId"].as_str().unwrap_or_default();
+            let _ = writeln!(
+                list,
+                "<li><a href=\"#{}\"><span class=\"method\">{}</span><code>{}</code></a></li>",
+                escaped(id),
+                method.to_uppercase(),
+                escaped(path),
+            );
+        }
+    }
+    format!("<nav><ul>\n{list}</ul></nav>\n")
 }
 
 fn fields(html: &mut String, document: &Value, what: &str, schema: &Value) {

@@ -49,8 +49,18 @@ impl Page {
         self
     }
 
-    pub(super) fn link(mut self, to: &str, text: &str) -> Self {
-        let _ = writeln!(self.body, "<a class=\"button\" href=\"{}\">{}</a>", escaped(to), escaped(text));
+    /// What to do next.
+    pub(super) fn link(self, to: &str, text: &str) -> Self {
+        self.button("button", to, text)
+    }
+
+    /// What else could be done.
+    pub(super) fn quiet_link(self, to: &str, text: &str) -> Self {
+        self.button("button quiet", to, text)
+    }
+
+    fn button(mut self, class: &str, to: &str, text: &str) -> Self {
+        let _ = writeln!(self.body, "<a class=\"{class}\" href=\"{}\">{}</a>", escaped(to), escaped(text));
         self
     }
 
@@ -101,7 +111,8 @@ pub(super) async fn openapi(State(gateway): State<Gateway>) -> Response {
 
 /// The description of the API, to be read by people.
 pub(super) async fn docs(State(gateway): State<Gateway>) -> Response {
-    Page::new("The API for players").html(&gateway.openapi.page).into_response()
+    let ways = "<a href=\"/\">Playhouse</a> · <a href=\"/openapi.json\">openapi.json</a>";
+    Page::new("The API for players").small(ways).html(&gateway.openapi.page).into_response()
 }
 
 pub(super) async fn health() -> Json<Value> {

@@ -123,7 +123,7 @@ pub(super) async fn logout(
     };
     if query.session.as_deref() != Some(&word(&id)) {
         let url = logout_url(&id);
-        return Page::new("Sign out?").link(&url, "Sign out").link("/", "Stay").into_response();
+        return Page::new("Sign out?").link(&url, "Sign out").quiet_link("/", "Stay").into_response();
     }
     match sign_ins.sign_out(&id, &session).await {
         Ok(url) => {
@@ -229,7 +229,8 @@ fn explained(failure: &Failure, request: &RequestId) -> Response {
         Failure::Internal(_) => tracing::error!(cause = failure.cause(), "a sign-in failed"),
         _ => tracing::debug!(cause = failure.cause(), "a sign-in failed"),
     }
-    let page = Page::new(title).text(&escaped(&text)).link("/login", "Try again");
+    let page =
+        Page::new(title).text(&escaped(&text)).link("/login", "Try again").quiet_link("/", "First page");
     let page = page.small(&format!("For support: request {}", escaped(request.as_str())));
     page.with_status(status(code)).into_response()
 }

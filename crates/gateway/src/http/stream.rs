@@ -18,6 +18,7 @@ use futures::{Stream, StreamExt};
 use matchmaking::{Error, PlayerTicket};
 use runtime::http::{Connection, Problem};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
+use utoipa::ToSchema;
 
 use super::tickets::TicketAnswer;
 use super::{Segment, failed};
@@ -30,13 +31,32 @@ use crate::streams::OpenStream;
 const RETRY_MIN: u64 = 200;
 const RETRY_SPREAD: u64 = 800;
 
+/// One of the events of a stream.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it is written by hand; this describes it")]
+pub(crate) struct TicketEvent {
+    event: TicketEventKind,
+    /// JSON: the ticket, as it is answered elsewhere; or `why` there will be no more.
+    #[schema(content_media_type = "application/json")]
+    data: String,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "it is written by hand; this describes it")]
+pub(crate) enum TicketEventKind {
+    Ticket,
+    Reconnect,
+    End,
+}
+
 /// Follow a ticket
 ///
 /// Server-sent events: `ticket` now and at every change, `reconnect` when the process stops, `end` when nothing more will come.
 #[utoipa::path(
     get, path = "/v1/matchmaking/tickets/{ticket_id}/stream", tag = "matchmaking", params(("ticket_id" = String, Path)),
     responses(
-        (status = 200, description = "Events, until the end", content_type = "text/event-stream", body = String),
+        (status = 200, description = "Events, until the end", content_type = "text/event-stream", body = TicketEvent),
         (status = 400, description = "That is not the id of a ticket"),
         (status = 404, description = "The caller has no such ticket, or not any more"),
     )

@@ -3,6 +3,7 @@
 const $ = (id) => document.getElementById(id);
 const CSRF = { "x-playhouse-csrf": "1" };
 let stream;
+let current;
 
 function trouble(text) {
   $("trouble").textContent = text;
@@ -25,14 +26,19 @@ function fact(name, value) {
 }
 
 function show(ticket) {
+  // A match that was found stays one when its ticket is forgotten.
+  const over = ticket.state === "GONE" && current?.state === "ASSIGNED";
+  current = ticket;
+  $("play").disabled = ticket.state === "WAITING";
+  $("cancel").hidden = ticket.state !== "WAITING";
+  if (over) return;
   const words = {
     WAITING: "Waiting for an opponent …",
     ASSIGNED: `Match found: ${ticket.assignment?.connection}`,
-    GONE: "The ticket is gone.",
+    GONE: "You are not waiting any more.",
   };
   $("match").textContent = words[ticket.state];
   $("match").dataset.state = ticket.state;
-  $("cancel").hidden = ticket.state !== "WAITING";
 }
 
 function follow(ticket) {
@@ -44,13 +50,16 @@ function follow(ticket) {
   stream.addEventListener("end", () => stream.close());
 }
 
-async function play(before) {
+async function play() {
   trouble("");
   try {
     const { queues } = await call("GET", "/v1/client-config");
     if (!queues.length) return trouble("No queue is configured.");
-    const body = { queue: queues[0], ...(before && { replaces: before.ticket_id }) };
-    follow(await call("POST", "/v1/matchmaking/tickets", body));
+    // The ticket of the match before is still there for a while, and would be the answer again.
+    const before = current?.state === "ASSIGNED" && { replaces: current.ticket_id };
+    current = undefined;
+    stream?.close();
+    follow(await call("POST", "/v1/matchmaking/tickets", { queue: queues[0], ...before }));
   } catch (error) {
     trouble(error.message);
   }
@@ -68,13 +77,9 @@ async function begin() {
     fact("Owns", owned === undefined ? "cannot be said at the moment" : owned || "nothing yet");
     if (me.session) $("logout").href = me.session.logout_url;
     $("somebody").hidden = false;
-    let last = home.matchmaking.data?.tickets.at(-1);
+    const last = home.matchmaking.data?.tickets.at(-1);
     if (last) follow(last);
-    $("play").onclick = () => {
-      const done = last?.state === "ASSIGNED" ? last : undefined;
-      last = undefined;
-      return play(done);
-    };
+    $("play").onclick = play;
   } catch (error) {
     if (error.status !== 401) trouble(error.message);
     $("nobody").hidden = false;

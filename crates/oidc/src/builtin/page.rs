@@ -29,9 +29,13 @@ impl Picker<'_> {
             self.mistake.map(|text| format!(r#"<p class="mistake" role="alert">{}</p>"#, escaped(text)));
         let body = format!(
             r#"<h1>Who are you?</h1>
-<p>The issuer for development signs in whomever you like, as they want to use <b>{client}</b>.</p>
+<p>This is the issuer for development. Pick somebody, and you are signed in to <b>{client}</b> as them, without a password.</p>
 {mistake}
 <form method="post" action="authorize?{query}">
+<div class="role">
+<label for="role">With the role</label>
+<select id="role" name="role"><option value="player">Player</option><option value="operator">Operator</option></select>
+</div>
 <div class="other">
 <label for="user">Somebody else</label>
 <input id="user" name="user" required maxlength="64" pattern="[A-Za-z0-9._\-]+" autocomplete="off" spellcheck="false">
@@ -39,8 +43,6 @@ impl Picker<'_> {
 </div>
 <div class="people">
 {people}</div>
-<label for="role">Role</label>
-<select id="role" name="role"><option value="player">Player</option><option value="operator">Operator</option></select>
 </form>
 "#,
             client = escaped(self.client_id),

@@ -4,6 +4,9 @@ use testkit::{TlsProxy, need};
 
 use super::*;
 
+/// Whether the eye sees the button, whatever its attributes say.
+const CAN_CANCEL: &str = "return document.getElementById('cancel').checkVisibility()";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_newcomer_signs_in_finds_a_match_and_signs_out() {
     let (browser, other) = (need!(Browser::start().await), need!(Browser::start().await));
@@ -38,7 +41,16 @@ async fn a_newcomer_signs_in_finds_a_match_and_signs_out() {
     for browser in [&browser, &other] {
         let text = browser.wait_for_text("#match", "Match found", PATIENCE).await;
         assert!(text.contains(".demo.invalid:7777"), "{text}");
+        assert_eq!(browser.script(CAN_CANCEL).await, false, "there is nothing to cancel any more");
     }
+
+    // One of them wants another match, and changes their mind.
+    browser.click("#play").await;
+    browser.wait_for_text("#match", "Waiting", PATIENCE).await;
+    assert_eq!(browser.script(CAN_CANCEL).await, true);
+    browser.click("#cancel").await;
+    browser.wait_for_text("#match", "not waiting", PATIENCE).await;
+    assert_eq!(browser.script(CAN_CANCEL).await, false);
 
     // Out again: here, and at the issuer.
     let cookie = session.value.clone();
