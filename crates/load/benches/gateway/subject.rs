@@ -1,6 +1,7 @@
 //! The gateway, as it is shipped, and what it uses.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -92,17 +93,20 @@ impl Gateway {
                 "host: bench\r\nauthorization: Bearer {}\r\nx-forwarded-for: 10.2.0.1\r\n",
                 players[at]
             );
-            if !tickets.contains_key(&at) {
-                let ask = format!(
-                    "POST /v1/matchmaking/tickets HTTP/1.1\r\n{head}connection: close\r\ncontent-type: application/json\r\n\
-                     content-length: {}\r\n\r\n{BODY}",
-                    BODY.len()
-                );
-                let answer = self.ask(&self.addresses["gateway"], &ask).await;
-                tickets.insert(at, field(&answer, "ticket_id"));
-            }
+            let ticket = match tickets.entry(at) {
+                Entry::Occupied(there) => there.into_mut(),
+                Entry::Vacant(place) => {
+                    let ask = format!(
+                        "POST /v1/matchmaking/tickets HTTP/1.1\r\n{head}connection: close\r\ncontent-type: \
+                         application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
+                        BODY.len()
+                    );
+                    let answer = self.ask(&self.addresses["gateway"], &ask).await;
+                    place.insert(field(&answer, "ticket_id"))
+                }
+            };
             let mut stream = TcpStream::connect(self.address()).await.unwrap();
-            let ask = format!("GET /v1/matchmaking/tickets/{}/stream HTTP/1.1\r\n{head}\r\n", tickets[&at]);
+            let ask = format!("GET /v1/matchmaking/tickets/{ticket}/stream HTTP/1.1\r\n{head}\r\n");
             stream.write_all(ask.as_bytes()).await.unwrap();
             let mut start = Vec::new();
             while !start.windows(8).any(|part| part == b"WAITING\"") {

@@ -22,7 +22,7 @@ for_every_store! {
 }
 
 fn connection() -> Connection {
-    Connection::new(Drain::new())
+    Connection::new(([127, 0, 0, 1], 1).into(), Drain::new())
 }
 
 /// Runs what tells of assignments, until the test is over.
@@ -169,7 +169,10 @@ async fn who_watches_when_the_process_stops_is_told_to_come_again(setup: Setup) 
     let players = tickets.players([("duel", Queue::default())]);
     let ticket = players.join(user(0), to("duel")).await.unwrap().ticket;
     let drain = Drain::new();
-    let watching = players.watch(user(0), ticket.id.as_str(), &Connection::new(drain.clone())).await.unwrap();
+    let watching = players
+        .watch(user(0), ticket.id.as_str(), &Connection::new(([127, 0, 0, 1], 1).into(), drain.clone()))
+        .await
+        .unwrap();
     let mut watching = pin!(watching);
     assert_eq!(next(&mut watching).await, ticket);
     drain.request();

@@ -184,7 +184,7 @@ async fn the_loop_does_all_of_it_and_watchers_are_told(setup: Setup) {
     let sweeping = tokio::spawn(async move { running.run(also).await });
 
     let [stays, goes] = [0, 1].map(user);
-    let connection = Connection::new(drain.clone());
+    let connection = Connection::new(([127, 0, 0, 1], 1).into(), drain.clone());
     let kept = players.join(stays, to("duel")).await.unwrap().ticket;
     let mut watching = pin!(players.watch(stays, kept.id.as_str(), &connection).await.unwrap());
     assert_eq!(watching.next().await.unwrap().unwrap(), kept);
