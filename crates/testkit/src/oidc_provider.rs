@@ -172,6 +172,11 @@ impl OidcProvider {
         self.order("faults", json!({ "failing": on })).await;
     }
 
+    /// How many requests have arrived that are answered later, because it is [slow](Self::slow).
+    pub async fn waiting(&self) -> u64 {
+        self.about().await["waiting"].as_u64().unwrap_or_default()
+    }
+
     /// Answers everything this much later.
     pub async fn slow(&self, by: Duration) {
         self.order("faults", json!({ "slow": by.as_millis() as u64 })).await;

@@ -19,7 +19,7 @@ const resource = 'urn:testkit:api';
 const scopes = 'openid profile offline_access';
 
 const state = load();
-const counts = { refreshes: 0, refused: 0 };
+const counts = { refreshes: 0, refused: 0, waiting: 0 };
 const faults = { failing: false, slow: 0 };
 let handler;
 
@@ -191,7 +191,11 @@ async function consent(ctx) {
 }
 
 async function visit(req, res) {
-  if (faults.slow) await new Promise((resolve) => { setTimeout(resolve, faults.slow); });
+  if (faults.slow) {
+    counts.waiting += 1;
+    await new Promise((resolve) => { setTimeout(resolve, faults.slow); });
+    counts.waiting -= 1;
+  }
   if (faults.failing) return answer(res, 503, { error: 'temporarily_unavailable' });
   if (req.url.startsWith('/interaction/')) return signIn(req, res);
   return handler.callback(req, res);

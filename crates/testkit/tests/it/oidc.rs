@@ -263,7 +263,9 @@ async fn it_fails_and_dawdles_on_demand() {
     provider.fail(false).await;
     assert_eq!(status().await, 200);
     provider.slow(Duration::from_secs(3600)).await;
+    assert_eq!(provider.waiting().await, 0);
     assert!(tokio::time::timeout(crate::SILENCE, status()).await.is_err());
+    assert_eq!(provider.waiting().await, 1);
     provider.slow(Duration::ZERO).await;
     eventually("an answer", DEADLINE, || async { status().await == 200 }).await;
 }

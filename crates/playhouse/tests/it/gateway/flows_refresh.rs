@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use ::gateway::session::Claim;
 use futures::future::join_all;
 use testkit::{Proxy, eventually, need};
 
@@ -177,12 +176,7 @@ async fn a_store_that_is_away_when_the_issuer_answers_costs_nobody_the_session()
         let (ada, at) = (ada.clone(), doors[0].at.clone());
         async move { ada.me(&at).await }
     });
-    let sessions = scene.sessions().await;
-    eventually("the first process has the right to refresh it", PATIENCE, async || {
-        let claim = sessions.claim(&ada.session(), 1, Duration::from_millis(1)).await.unwrap();
-        if claim == Claim::Busy { Ok(()) } else { Err(format!("{claim:?}")) }
-    })
-    .await;
+    eventually("the issuer is asked", PATIENCE, async || scene.provider.waiting().await == 1).await;
     proxy.cut().await;
     eventually("the issuer has answered", PATIENCE, async || scene.provider.refreshes().await == 1).await;
     scene.provider.slow(Duration::ZERO).await;
