@@ -135,8 +135,11 @@ impl Addresses {
         lines.push("\nTry:".to_owned());
         if let (Some(gateway), Some(admin)) = (at(Listener::Gateway), at(Listener::Admin)) {
             lines.push(format!("  http://{gateway} in a browser: sign in as anybody, find a match"));
+            // As it was started: it need not be on anybody's path.
+            let program = std::env::args().next().unwrap_or_else(|| "playhouse".to_owned());
             lines.push(format!(
-                "  curl http://{gateway}/v1/home -H \"authorization: Bearer $(playhouse token --user ada --admin {admin})\""
+                "  curl http://{gateway}/v1/home \\\n    -H \"authorization: Bearer $({program} token --user ada --admin {admin})\"    \
+                 what a player sees first"
             ));
         }
         if let Some(open_match) = at(Listener::OpenMatch) {

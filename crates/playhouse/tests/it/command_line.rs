@@ -2,9 +2,18 @@ use super::*;
 
 #[tokio::test]
 async fn help_is_worth_reading() {
-    for command in
-        ["", "dev", "serve", "migrate", "config", "doctor", "locks", "locks provision", "completions"]
-    {
+    for command in [
+        "",
+        "dev",
+        "serve",
+        "migrate",
+        "config",
+        "doctor",
+        "locks",
+        "locks provision",
+        "token",
+        "completions",
+    ] {
         let args: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
         let (code, help, _) = run(playhouse(&args)).await;
         assert_eq!(code, 0);

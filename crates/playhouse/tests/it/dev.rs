@@ -142,17 +142,25 @@ async fn the_banner_says_where_to_go() {
     let banner = running.text(Stream::Stdout);
     let tries = banner.lines().filter_map(|line| line.trim().strip_prefix("curl "));
     let urls: Vec<String> = tries.map(|line| line.split(' ').next().unwrap().to_owned()).collect();
-    assert_eq!(urls.len(), 4, "{banner}");
-    let ticket = reqwest::Client::new().post(&urls[0]).body(r#"{"ticket":{}}"#).send().await.unwrap();
+    assert_eq!(urls.len(), 5, "{banner}");
+    let (_, command) = banner.split_once("Bearer $(").unwrap();
+    let (command, _) = command.split_once(')').unwrap();
+    let mut words = command.split(' ');
+    assert_eq!(words.next(), Some(env!("CARGO_BIN_EXE_playhouse")));
+    let (code, token, errors) = run(playhouse(&words.collect::<Vec<_>>())).await;
+    assert_eq!(code, 0, "{errors}");
+    let home = reqwest::Client::new().get(&urls[0]).bearer_auth(token.trim()).send().await.unwrap();
+    assert_eq!(home.status(), 200, "{banner}");
+    let ticket = reqwest::Client::new().post(&urls[1]).body(r#"{"ticket":{}}"#).send().await.unwrap();
     assert_eq!(ticket.status(), 200, "{banner}");
-    let (_, rest) = banner.split_once("Bearer ").unwrap();
-    let (token, _) = rest.split_once('\'').unwrap();
+    let (_, rest) = banner.split_once("Bearer ph_").unwrap();
+    let token = format!("ph_{}", rest.split_once('\'').unwrap().0);
     let (_, body) = banner.split_once("-d '{\"issuer").unwrap();
     let body = format!("{{\"issuer{}", body.split_once('\'').unwrap().0);
-    let sign_in = reqwest::Client::new().post(&urls[1]).bearer_auth(token);
+    let sign_in = reqwest::Client::new().post(&urls[2]).bearer_auth(token);
     let sign_in = sign_in.header("content-type", "application/json").body(body).send().await.unwrap();
     assert_eq!(sign_in.status(), 200, "{banner}");
-    for url in &urls[2..] {
+    for url in &urls[3..] {
         assert_eq!(get(url.clone()).await.0, 200, "{banner}");
     }
 }
