@@ -20,6 +20,8 @@ use crate::users::{Identity, Known, roles};
 /// Somebody who has proved who they are. Every request to a route that is not for anyone carries one.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
+    /// As the issuer describes them.
+    pub(crate) identity: Arc<Identity>,
     pub(crate) known: Arc<Known>,
     pub(crate) proof: Proof,
 }
@@ -97,19 +99,17 @@ impl Gateway {
             };
             let known =
                 self.users.know(&identity).await.map_err(|error| NoCaller::Problem(of_account(error)))?;
-            return Ok(Caller { known, proof: Proof::Token { expires_at: access.expires_at } });
+            let (identity, proof) = (Arc::new(identity), Proof::Token { expires_at: access.expires_at });
+            return Ok(Caller { identity, known, proof });
         }
         let secret = cookies::get(headers, &self.cookies.session()).ok_or(NoCaller::Nothing)?;
         let id = SessionSecret::of_cookie(secret).id();
         let session =
             Box::pin(keeper.current(&id)).await.map_err(|error| NoCaller::Problem(of_store(&error)))?;
         let session = session.ok_or(NoCaller::NoSession)?;
-        let known = self
-            .users
-            .know(&Identity::of(&session))
-            .await
-            .map_err(|error| NoCaller::Problem(of_account(error)))?;
-        Ok(Caller { known, proof: Proof::Session(id, Arc::new(session)) })
+        let identity = Arc::new(Identity::of(&session));
+        let known = self.users.know(&identity).await.map_err(|error| NoCaller::Problem(of_account(error)))?;
+        Ok(Caller { identity, known, proof: Proof::Session(id, Arc::new(session)) })
     }
 }
 

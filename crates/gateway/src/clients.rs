@@ -136,6 +136,10 @@ pub struct HiddenField {
 }
 
 impl HiddenField {
+    pub(crate) fn route(&self) -> &str {
+        &self.route
+    }
+
     /// Takes the field out of a value; out of every item, where a list is on the way.
     fn remove(path: &[String], value: &mut serde_json::Value) {
         match (path, value) {
@@ -163,7 +167,7 @@ impl fmt::Display for HiddenField {
 
 impl Setting for HiddenField {
     fn expected() -> String {
-        "a field of an answer such as \"me.roles\" or \"home.entitlements.entitlements.quantity\"".to_owned()
+        "a field of an answer such as \"me.roles\" or \"home.entitlements.data.next\"".to_owned()
     }
 
     fn parse(value: &Value) -> Result<Self, Rejected> {
@@ -262,10 +266,15 @@ impl Clients {
         client: &Client,
         route: &'a str,
     ) -> impl Iterator<Item = &'a HiddenField> {
-        let route = route.rsplit('/').find(|word| !word.starts_with('{')).unwrap_or_default();
+        let route = word(route);
         let fields = self.platform(client).map(|platform| platform.hidden.as_slice()).unwrap_or_default();
         fields.iter().filter(move |field| field.route == route)
     }
+}
+
+/// What a route is called where its fields are named: its last word that is fixed.
+pub(crate) fn word(route: &str) -> &str {
+    route.rsplit('/').find(|word| !word.starts_with('{')).unwrap_or_default()
 }
 
 /// Takes these fields out of an answer.

@@ -113,7 +113,6 @@ impl Gateway {
             let detail = format!("The path and the query may have {MAX_URI} characters.");
             return Err(turned(Problem::new(Code::UriTooLong).detail(detail)));
         }
-        let client = self.clients.client(request.headers()).map_err(turned)?;
         let address = self.address(&request);
         request.extensions_mut().insert(Address(address));
         let caller = match row.who {
@@ -127,8 +126,9 @@ impl Gateway {
             let detail = "Slow down: `Retry-After` says when to come back.";
             return Err((Problem::new(Code::RateLimited).detail(detail).into_response(), Some(verdict)));
         }
+        let refused = |problem: Problem| (problem.into_response(), Some(verdict.clone()));
+        let client = self.clients.client(request.headers()).map_err(refused)?;
         if row.who != Who::Anyone {
-            let refused = |problem: Problem| (problem.into_response(), Some(verdict.clone()));
             self.clients.check_version(&client).map_err(refused)?;
             let caller = caller.map_err(|nobody| {
                 if let Some(why) = nobody.why() {
@@ -163,6 +163,15 @@ impl Gateway {
         let user = caller.map(|caller| caller.user().to_string());
         let of_class = Check { policy, key: user.as_ref().unwrap_or(&address), rate };
         self.limits.take(&[of_address, of_class]).await
+    }
+
+    /// Counts something that the address should not do often. Whether it may be heard of.
+    pub(crate) async fn is_rare(&self, address: Option<IpAddr>) -> bool {
+        let key = address.map(network).unwrap_or_default();
+        self.limits
+            .take(&[Check { policy: "refused", key: &key, rate: self.config.limits.sign_in }])
+            .await
+            .allowed
     }
 
     fn check_role(&self, row: &Row, caller: &Caller, address: Option<IpAddr>) -> Result<(), Problem> {

@@ -10,18 +10,22 @@ mod stream;
 mod tickets;
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use ::http::Method;
+use ::http::header::HOST;
 use ::http::request::Parts;
-use axum::Router;
-use axum::extract::{DefaultBodyLimit, FromRequestParts, Path};
+use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request};
 use axum::handler::Handler;
-use axum::middleware::from_fn_with_state;
+use axum::middleware::{Next, from_fn, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, any, on};
+use axum::{Extension, Router};
 use base::Code;
 use base::error::{Coded, chain};
-use runtime::http::Problem;
+use runtime::http::{BodyTimeout, Problem};
+use url::Url;
 use utoipa::OpenApi;
 
 use crate::Gateway;
@@ -31,6 +35,7 @@ use crate::sign_in::CALLBACK;
 
 pub(crate) use docs::Description;
 
+const TICKET: &str = "/v1/matchmaking/tickets/{ticket_id}";
 /// How many items of a list are answered, if nothing is said; and at the most.
 const DEFAULT_LIMIT: u32 = 100;
 const MAX_LIMIT: u32 = 1_000;
@@ -81,7 +86,6 @@ fn table() -> Table {
     use Class::{Issuer, Page, Read, SignIn, Stream, Write};
     use Who::{Anyone, Player, SignedIn};
     const TICKETS: &str = "/v1/matchmaking/tickets";
-    const TICKET: &str = "/v1/matchmaking/tickets/{ticket_id}";
     const TICKET_STREAM: &str = "/v1/matchmaking/tickets/{ticket_id}/stream";
     Table(Vec::new())
         .row(Method::GET, "/", Anyone, Page, pages::index)
@@ -116,10 +120,16 @@ pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Route
     // Whoever asks for what there is not is limited too, and what they are told is hardened like any answer.
     let open = |path| guarded(Row { method: Method::GET, path, who: Who::Anyone, class: Class::Page });
     let body = DefaultBodyLimit::max(gateway.config.max_body);
+    // So that who is slow is told so, and not that we were.
+    let arrives = Extension(BodyTimeout(gateway.config.request_timeout / 2));
     let mut paths = HashSet::new();
     let mut routes = table().0.into_iter().fold(Router::new(), |routes, (row, handler)| {
         let path = row.path;
-        let handler = if row.method == Method::POST { handler.layer(body) } else { handler };
+        let handler: MethodRouter<Gateway> = if row.method == Method::POST {
+            handler.layer::<_, Infallible>(body).layer(arrives)
+        } else {
+            handler
+        };
         let handler = handler.route_layer(guarded(row));
         // Once for all methods of a path.
         let is_first = paths.insert(path);
@@ -130,9 +140,19 @@ pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Route
         let issuer = issuer.fallback(nothing_here).method_not_allowed_fallback(wrong_method);
         // No limit: the gateway asks it too, from the same address as everybody who tries it on this machine.
         let row = Row { method: Method::GET, path: "/issuer", who: Who::Anyone, class: Class::Issuer };
-        routes = routes.nest_service(path, issuer.layer(body).layer(guarded(row)));
+        routes = routes.nest_service(path, issuer.layer(body).layer(from_fn(only_here)).layer(guarded(row)));
     }
     open_to(&gateway.config.cors_origins, routes.with_state(gateway.clone()), gateway.is_https())
+}
+
+/// The builtin issuer is for this machine: who found it under another name, through a proxy or a trick of DNS, does not find it.
+async fn only_here(request: Request, next: Next) -> Response {
+    let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let url = host.and_then(|host| Url::parse(&format!("http://{host}")).ok());
+    if url.is_some_and(|url| oidc::is_loopback(&url)) {
+        return next.run(request).await;
+    }
+    nothing_here().await.into_response()
 }
 
 async fn nothing_here() -> Problem {
@@ -158,11 +178,16 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
 
 /// What a caller is told when a part behind the gateway fails. The cause is for the log.
 fn failed<E: Coded + 'static>(part: &'static str, error: &E) -> Problem {
-    let code = error.code();
-    match code {
-        Code::Internal => tracing::error!(part, cause = chain(error), "a part failed"),
-        Code::Unavailable | Code::Timeout => tracing::warn!(part, cause = chain(error), "a part is away"),
-        _ => {}
+    let problem = Problem::new(error.code());
+    match error.code() {
+        Code::Internal => {
+            tracing::error!(part, cause = chain(error), "a part failed");
+            problem
+        }
+        Code::Unavailable | Code::Timeout => {
+            tracing::warn!(part, cause = chain(error), "a part is away");
+            problem.detail(format!("The {part} cannot be reached at the moment; try again."))
+        }
+        _ => problem.detail(error.to_string()),
     }
-    Problem::new(code).detail(error.to_string())
 }

@@ -75,9 +75,9 @@ impl Keeper {
             keeper.refreshed(&id).await
         });
         match tokio::time::timeout(PATIENCE, task).await {
-            Ok(refreshed) => refreshed.unwrap_or(Ok(None)),
-            // The issuer takes long; that is no reason to turn the player away.
-            Err(_) => Ok((session.valid_until > self.now()).then_some(session)),
+            Ok(Ok(refreshed)) => refreshed,
+            // The issuer takes long, or we failed; neither is a reason to turn the player away.
+            _ => Ok((session.valid_until > self.now()).then_some(session)),
         }
     }
 
@@ -138,6 +138,10 @@ impl Keeper {
             }
             Err(error) => {
                 self.metrics.refreshed("refused");
+                // If the lease was lost, another may have refreshed it, and this answer is about a token that is spent.
+                if !self.sessions.keep(lease, LEASE).await? {
+                    return Ok(self.sessions.read(id).await?.map(|found| found.session));
+                }
                 self.end(id, &session, &reason(&error)).await
             }
         }
@@ -238,6 +242,10 @@ impl Keeper {
         let half = self.now() + (expires_at.as_millis() - self.now()) / 2;
         session.refresh_after = kept.refresh.is_some().then_some(due.max(half));
         session.valid_until = expires_at.after(self.grace).as_millis();
+        if kept.refresh.is_none() {
+            // Nobody will ask the issuer about it again.
+            session.ends_at = session.ends_at.min(session.valid_until);
+        }
     }
 
     /// The tokens of a session.

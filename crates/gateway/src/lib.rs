@@ -3,7 +3,8 @@
 //!
 //! # Invariants
 //! - **Every route is a row of one table** ([`rows`]): who may call it, and which limit it falls under. The router is built from it.
-//! - **Tokens never reach a browser.** It has a session: a cookie that names a record in the store.
+//! - **Access and refresh tokens never reach a browser.** It has a session: a cookie that names a record in the store. At sign-out the
+//!   ID token passes through it, as a hint for the issuer.
 //! - **A refresh token is redeemed once**, however many requests want it and in however many processes.
 //! - **A session that has ended has ended everywhere**: every request reads the store.
 //! - **A part that fails costs nobody the others** where an answer is put together.

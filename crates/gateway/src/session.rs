@@ -101,8 +101,11 @@ impl Session {
 
     /// The groups that it can be ended with: by the issuer's session, and by the person.
     fn groups(&self) -> Vec<Group> {
-        let of_sid = self.sid.as_deref().map(|sid| Group::of_sid(&self.issuer, sid));
-        of_sid.into_iter().chain([Group::of_subject(&self.issuer, &self.subject)]).collect()
+        let of_sid = match &self.sid {
+            Some(sid) => Group::of_sid(&self.issuer, sid),
+            None => Group::without_sid(&self.issuer, &self.subject),
+        };
+        vec![of_sid, Group::of_subject(&self.issuer, &self.subject)]
     }
 }
 
@@ -113,6 +116,11 @@ pub struct Group(String);
 impl Group {
     pub fn of_sid(issuer: &str, sid: &str) -> Self {
         Self(format!("sid:{}", hex(&[issuer, sid])))
+    }
+
+    /// Those of a person of which the issuer has not told the name.
+    pub fn without_sid(issuer: &str, subject: &str) -> Self {
+        Self(format!("nameless:{}", hex(&[issuer, subject])))
     }
 
     pub fn of_subject(issuer: &str, subject: &str) -> Self {

@@ -25,6 +25,9 @@ const REVOKE: Duration = Duration::from_secs(2);
 /// How many attempts to sign in a browser remembers.
 const ATTEMPTS: usize = 5;
 
+/// The longest place to return to: it goes into a cookie, of which a browser has several.
+const MAX_RETURN_TO: usize = 1024;
+
 /// Where the issuer sends the browser back to.
 pub(crate) const CALLBACK: &str = "/login/callback";
 
@@ -53,7 +56,7 @@ struct Attempt {
 }
 
 /// What the issuer sends the browser back with.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Default, Deserialize)]
 pub(crate) struct Callback {
     code: Option<String>,
     state: Option<String>,
@@ -272,12 +275,19 @@ impl SignIns {
         if self.keeper.sessions.is_used_up(&token.jti).await? {
             return Err(Failure::Refused("the logout token has been used".to_owned()));
         }
-        let group = match (&token.sid, &token.subject) {
-            (Some(sid), _) => Group::of_sid(&token.issuer, sid),
-            (None, Some(subject)) => Group::of_subject(&token.issuer, subject),
+        let groups = match (&token.sid, &token.subject) {
+            (Some(sid), subject) => {
+                // The session may have begun without the issuer telling its name.
+                let nameless = subject.as_deref().map(|subject| Group::without_sid(&token.issuer, subject));
+                [Some(Group::of_sid(&token.issuer, sid)), nameless]
+            }
+            (None, Some(subject)) => [Some(Group::of_subject(&token.issuer, subject)), None],
             (None, None) => return Err(Failure::Refused("it names nobody".to_owned())),
         };
-        let ended = self.keeper.sessions.remove_group(&group).await?;
+        let mut ended = 0;
+        for group in groups.into_iter().flatten() {
+            ended += self.keeper.sessions.remove_group(&group).await?;
+        }
         // Only now: if it fails before, the issuer sends the same token again.
         let left = token.expires_at.distance(self.clock.now()) + SKEW;
         self.keeper.sessions.use_up(&token.jti, left).await?;
@@ -294,7 +304,7 @@ impl SignIns {
     /// Only to ourselves, or to pages that may call us: else a link to us could lead anywhere.
     fn may_return_to(&self, place: &str) -> bool {
         let sound = |c: char| c.is_ascii_graphic() && c != '\\';
-        if !place.chars().all(sound) {
+        if place.len() > MAX_RETURN_TO || !place.chars().all(sound) {
             return false;
         }
         if place.starts_with('/') {

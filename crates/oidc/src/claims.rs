@@ -158,7 +158,10 @@ impl Claims<'_> {
             (Some("at+jwt"), _) => true,
             (None | Some("jwt"), Some(kind)) => kind.eq_ignore_ascii_case("bearer"),
             (None | Some("jwt"), None) => {
-                !["nonce", "at_hash", "c_hash", "s_hash"].iter().any(|claim| self.map.contains_key(*claim))
+                let has = |claim: &&str| self.map.contains_key(*claim);
+                // An ID token says how somebody signed in; an access token what somebody may do, and for whom.
+                !["nonce", "at_hash", "c_hash", "s_hash", "auth_time"].iter().any(has)
+                    && ["scope", "scp", "client_id"].iter().any(has)
             }
             _ => false,
         };

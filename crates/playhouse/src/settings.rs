@@ -120,6 +120,11 @@ impl Settings {
              127.0.0.1:8080; or name the URL of an issuer"
                 .to_owned()
         });
+        let is_public = self.gateway.public_url.as_ref().is_some_and(|url| !oidc::is_loopback(&url.0));
+        reader.check(&["identity.issuer", "gateway.public_url"], !(is_builtin && is_public), || {
+            "builtin: lets anybody in as whoever they like, and players come to this URL from elsewhere: name the URL of an issuer"
+                .to_owned()
+        });
         reader.check(&["gateway.public_url"], is_local || is_builtin || self.gateway.public_url.is_some(), || {
             "players come from elsewhere, so the issuer has to know where to send them back to: give the URL by which they \
              find the gateway"
@@ -312,6 +317,7 @@ mod tests {
             (format!("{fleet}{issuer}"), 1),
             (format!("{fleet}{issuer}{key}"), 0),
             (open.to_owned(), 1),
+            (url.to_owned(), 1),
             (format!("{open}{issuer}"), 1),
             (format!("{open}{issuer}{url}"), 0),
             (format!("{open}{fleet}{issuer}{url}{key}"), 0),

@@ -27,7 +27,7 @@ pub(super) struct LoginQuery {
     return_to: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 pub(super) struct LogoutQuery {
     session: Option<String>,
 }
@@ -143,14 +143,17 @@ pub(super) async fn back_channel(
     Extension(Address(address)): Extension<Address>,
     form: Result<Form<BackChannel>, FormRejection>,
 ) -> Response {
-    let refused = |why: &str| {
-        gateway.audit.note(Event::BackChannelRefused, address, None, why);
+    let refused = async |why: &str| {
+        // The issuer is not limited; who poses as one shall not fill the log.
+        if gateway.is_rare(address).await {
+            gateway.audit.note(Event::BackChannelRefused, address, None, why);
+        }
         let answer =
             json!({ "error": "invalid_request", "error_description": "The logout token is not accepted." });
         (status(Code::InvalidArgument), Json(answer)).into_response()
     };
     let (Some(sign_ins), Ok(Form(form))) = (&gateway.sign_ins, form) else {
-        return refused("there is no logout token");
+        return refused("there is no logout token").await;
     };
     match sign_ins.back_channel(&form.logout_token).await {
         Ok(ended) => {
@@ -162,7 +165,7 @@ pub(super) async fn back_channel(
             let answer = json!({ "error": "temporarily_unavailable" });
             (status(Code::Unavailable), Json(answer)).into_response()
         }
-        Err(failure) => refused(&failure.cause()),
+        Err(failure) => refused(&failure.cause()).await,
     }
 }
 

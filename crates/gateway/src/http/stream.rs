@@ -7,11 +7,12 @@
 use std::pin::Pin;
 use std::time::Duration;
 
-use ::http::header::CONTENT_TYPE;
+use ::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderName, HeaderValue};
 use axum::body::Body;
 use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
+use base::error::Coded;
 use base::{Code, Timestamp};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
@@ -21,15 +22,19 @@ use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 use utoipa::ToSchema;
 
 use super::tickets::TicketAnswer;
-use super::{Segment, failed};
+use super::{Segment, TICKET, failed};
 use crate::Gateway;
 use crate::caller::{Caller, Proof};
+use crate::clients::{self, Client};
 use crate::streams::OpenStream;
+use crate::users::Identity;
 
 /// How soon a client should connect again, in milliseconds: at least, and by how much more by chance, for those of a process that
 /// stops should not all come at once.
 const RETRY_MIN: u64 = 200;
 const RETRY_SPREAD: u64 = 800;
+/// How long a look at whether a player is still welcome may take, for meanwhile nothing is told.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// One of the events of a stream.
 #[derive(Debug, ToSchema)]
@@ -64,20 +69,22 @@ pub(crate) enum TicketEventKind {
 pub(super) async fn follow(
     State(gateway): State<Gateway>,
     Extension(connection): Extension<Connection>,
+    Extension(client): Extension<Client>,
     caller: Caller,
     Segment(id): Segment,
 ) -> Result<Response, Problem> {
     let most = gateway.config.max_streams;
-    let open = gateway.streams.open(caller.user(), caller.session(), most).ok_or_else(|| {
-        Problem::new(Code::RateLimited).detail(format!("You have {most} streams open already: close some."))
-    })?;
+    let Some(open) = gateway.streams.open(caller.user(), caller.session(), most) else {
+        let detail = format!("You have {most} streams open already: close some.");
+        return Ok(([(RETRY_AFTER, "1")], Problem::new(Code::RateLimited).detail(detail)).into_response());
+    };
     let tickets = gateway.players.watch(*caller.user().as_uuid(), &id, &connection).await;
     let tickets = tickets.map_err(|error| failed("matchmaking", &error))?;
     let until = match &caller.proof {
         Proof::Token { expires_at } => Some(*expires_at),
         Proof::Session(..) => None,
     };
-    let following = Following::new(gateway, caller, open, Box::pin(tickets), until);
+    let following = Following::new(gateway, (caller, client), open, Box::pin(tickets), until);
     let events = following.events().map(Ok::<_, std::convert::Infallible>);
     let mut response = Body::from_stream(events).into_response();
     let headers = response.headers_mut();
@@ -92,6 +99,7 @@ type Tickets = Pin<Box<dyn Stream<Item = Result<PlayerTicket, Error>> + Send>>;
 struct Following {
     gateway: Gateway,
     caller: Caller,
+    client: Client,
     open: OpenStream,
     tickets: Tickets,
     heartbeat: Interval,
@@ -103,7 +111,7 @@ struct Following {
 impl Following {
     fn new(
         gateway: Gateway,
-        caller: Caller,
+        (caller, client): (Caller, Client),
         open: OpenStream,
         tickets: Tickets,
         until: Option<Timestamp>,
@@ -114,7 +122,7 @@ impl Following {
         let now = gateway.clock.now().as_millis();
         let left = |until: Timestamp| until.as_millis().saturating_sub(now).try_into().unwrap_or(0);
         let expires = until.map(|until| Instant::now() + Duration::from_millis(left(until)));
-        Self { gateway, caller, open, tickets, heartbeat, expires, over: false }
+        Self { gateway, caller, client, open, tickets, heartbeat, expires, over: false }
     }
 
     fn events(self) -> impl Stream<Item = Bytes> + Send {
@@ -139,7 +147,7 @@ impl Following {
         };
         tokio::select! {
             ticket = self.tickets.next() => match ticket {
-                Some(Ok(ticket)) => event("ticket", &TicketAnswer::of(ticket)),
+                Some(Ok(ticket)) => self.told(ticket),
                 Some(Err(Error::Stopping)) => self.last("reconnect", "this process stops"),
                 Some(Err(error)) => {
                     tracing::warn!(cause = base::error::chain(&error), "a stream ends early");
@@ -159,16 +167,35 @@ impl Following {
         }
     }
 
+    /// The ticket, without what this client does not see of one.
+    fn told(&self, ticket: PlayerTicket) -> Bytes {
+        let mut answer = serde_json::to_value(TicketAnswer::of(ticket)).unwrap_or_default();
+        clients::hide(self.gateway.clients.hidden(&self.client, TICKET), &mut answer);
+        event("ticket", &answer)
+    }
+
     fn last(&mut self, name: &str, why: &str) -> Bytes {
         self.over = true;
         event(name, &serde_json::json!({ "why": why }))
     }
 }
 
-/// Looks now and then, in case the word that a session has ended was lost. While it cannot be told, the stream stays.
+/// Looks now and then: somebody may have been banned, or the word that a session has ended was lost. While it cannot be told, or takes
+/// long, the stream stays.
 async fn is_still_welcome(gateway: &Gateway, caller: &Caller) -> bool {
-    let (Proof::Session(id, _), Some(sign_ins)) = (&caller.proof, &gateway.sign_ins) else { return true };
-    !matches!(sign_ins.keeper.current(id).await, Ok(None))
+    let looking = async {
+        let session = match (&caller.proof, &gateway.sign_ins) {
+            (Proof::Session(id, _), Some(sign_ins)) => sign_ins.keeper.current(id).await,
+            _ => return gateway.users.know(&caller.identity).await,
+        };
+        match session {
+            Ok(Some(session)) => gateway.users.know(&Identity::of(&session)).await,
+            Ok(None) => Err(account::Error::UnknownIdentity),
+            Err(_) => Ok(caller.known.clone()),
+        }
+    };
+    let looked = tokio::time::timeout(LOOK, looking).await;
+    !matches!(looked, Ok(Err(error)) if !error.is_passing())
 }
 
 fn event(name: &str, data: &impl serde::Serialize) -> Bytes {

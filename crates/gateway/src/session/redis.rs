@@ -1,4 +1,4 @@
-//! Sessions in Redis: a hash per session, a set of names per group.
+//! Sessions in Redis: a hash per session, a set of names per group, sorted by when they end.
 
 use std::sync::LazyLock;
 use std::time::Duration;

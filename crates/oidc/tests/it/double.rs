@@ -115,7 +115,7 @@ impl Double {
             "iss": self.issuer.as_str(),
             "sub": "f3a1",
             "aud": ["account", "playhouse"],
-            "azp": "game-client",
+            "scope": "openid", "azp": "game-client",
             "sid": "session-1",
             "iat": now,
             "exp": now + 300,

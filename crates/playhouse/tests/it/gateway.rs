@@ -201,8 +201,13 @@ async fn sign_in(gateway: &str, user: &str) -> SignedIn {
 
 /// To the issuer and through its page: the cookie that remembers the attempt, and where the issuer sends the browser.
 async fn picked(gateway: &str, user: &str) -> (String, Url) {
+    picked_from(browserless().get(format!("http://{gateway}/login")), user).await
+}
+
+/// The same, begun by this request.
+async fn picked_from(begin: RequestBuilder, user: &str) -> (String, Url) {
     let client = browserless();
-    let begun = sent(client.get(format!("http://{gateway}/login"))).await;
+    let begun = sent(begin).await;
     assert_eq!(begun.status, 303, "{begun:?}");
     let page_url = Url::parse(begun.header("location")).unwrap();
     let page = sent(client.get(page_url.clone())).await;

@@ -172,3 +172,31 @@ async fn a_version_that_is_none_is_a_mistake() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_hides_what_the_ticket_hides() {
+    let settings = "[gateway.platforms.ios]\nhidden = [\"tickets.expires_at\"]\n";
+    let door = Door::open(settings).await;
+    let token = door.token("ada").await;
+    let ask = door.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" }));
+    let made = sent(of(ask.bearer_auth(&token), "ios", "1")).await.json();
+    assert!(made.get("expires_at").is_none() && made["state"] == "WAITING", "{made}");
+    let path = format!("/v1/matchmaking/tickets/{}", made["ticket_id"].as_str().unwrap());
+    for (platform, sees) in [("ios", false), ("web", true)] {
+        let stream = of(door.get(&format!("{path}/stream")).bearer_auth(&token), platform, "1");
+        let mut stream = stream.send().await.unwrap();
+        let mut events = String::new();
+        while !events.contains("WAITING") {
+            events += std::str::from_utf8(&stream.chunk().await.unwrap().unwrap()).unwrap();
+        }
+        assert_eq!(events.contains("expires_at"), sees, "{platform}: {events}");
+    }
+    // A field of a route that there is not hides nothing, and is refused at start.
+    let (code, _, errors) = run(playhouse(&["serve"]).env("PLAYHOUSE_CONFIG", {
+        let file = door._folder.path().join("wrong.toml");
+        std::fs::write(&file, settings.replace("tickets.", "tikkets.")).unwrap();
+        file
+    }))
+    .await;
+    assert!(code == 2 && errors.contains("no route ends with \"tikkets\""), "{errors}");
+}

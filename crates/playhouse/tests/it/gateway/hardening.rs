@@ -85,12 +85,12 @@ async fn every_kind_of_answer_is_hardened() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn where_players_come_by_https_they_always_do() {
-    let door = Door::open("[gateway]\npublic_url = \"https://play.example.com\"\n").await;
+    let door = Door::open("[gateway]\npublic_url = \"https://localhost:8443\"\n").await;
     for path in ["/", "/v1/me", "/nope", "/assets/playhouse.css", "/login"] {
         let answer = sent(door.get(path)).await;
         assert_eq!(answer.header("strict-transport-security"), "max-age=63072000", "{path}: {answer:?}");
     }
-    let login = sent(door.get("/login")).await;
+    let login = sent(door.get("/login").header("host", "localhost:8443")).await;
     let cookie = login.header("set-cookie");
     assert!(cookie.starts_with("__Host-Http-playhouse-sign-in-"), "{cookie}");
     for attribute in ["; Path=/", "; HttpOnly", "; SameSite=Lax", "; Secure"] {
@@ -99,7 +99,7 @@ async fn where_players_come_by_https_they_always_do() {
     assert!(!cookie.contains("Domain"), "{cookie}");
     let back = Url::parse(login.header("location")).unwrap();
     let back = back.query_pairs().find(|(name, _)| name == "redirect_uri").unwrap().1.into_owned();
-    assert_eq!(back, "https://play.example.com/login/callback");
+    assert_eq!(back, "https://localhost:8443/login/callback");
 }
 
 #[tokio::test(flavor = "multi_thread")]

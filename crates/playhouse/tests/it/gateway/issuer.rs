@@ -64,7 +64,7 @@ impl Issuer {
         let now = now();
         json!({
             "iss": self.url, "sub": user, "aud": ["account", "playhouse"], "azp": "game-client", "iat": now,
-            "exp": now + 300, "name": user, "realm_access": { "roles": ["player"] },
+            "exp": now + 300, "scope": "openid", "name": user, "realm_access": { "roles": ["player"] },
         })
     }
 }

@@ -125,6 +125,60 @@ async fn whoever_is_banned_is_told_why() {
     assert!(refused.body.contains("aims too well") && refused.cookie("playhouse=").is_none(), "{refused:?}");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_ban_ends_open_streams() {
+    let door = Door::open("[gateway]\nuser_cache = \"0s\"\nstream_heartbeat = \"100ms\"\n").await;
+    let session = signed_in(&door.at["gateway"], "ada").await;
+    let token = door.token("ada").await;
+    let ticket =
+        sent(door.post("/v1/matchmaking/tickets", &json!({ "queue": "duel" })).bearer_auth(&token)).await;
+    let path = format!("/v1/matchmaking/tickets/{}/stream", ticket.json()["ticket_id"].as_str().unwrap());
+    let by_token = door.get(&path).bearer_auth(&token).send().await.unwrap();
+    let by_session = door.get(&path).header("cookie", &session).send().await.unwrap();
+    let me = sent(door.get("/v1/me").bearer_auth(&token)).await.json();
+    let ban = format!("/users/{}/ban", me["user_id"].as_str().unwrap());
+    door.shop().status_of_post(&ban, &json!({ "reason": "aims too well" })).await;
+    for stream in [by_token, by_session] {
+        let events = tokio::time::timeout(PATIENCE, stream.text()).await.unwrap().unwrap();
+        assert!(
+            events.trim_end().ends_with("event: end\ndata: {\"why\":\"the session has ended\"}"),
+            "{events}"
+        );
+    }
+}
+
+/// Through a proxy that tells its name, or by a name that somebody else's DNS leads here.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_builtin_issuer_is_found_on_this_machine_only() {
+    let door = Door::open("").await;
+    let discovery = "/issuer/.well-known/openid-configuration";
+    for (host, status) in
+        [("localhost", 200), ("127.0.0.1:8080", 200), ("play.example.com", 404), ("evil.example:80", 404)]
+    {
+        assert_eq!(sent(door.get(discovery).header("host", host)).await.status, status, "{host}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sign_in_returns_to_places_of_ours_of_sensible_length() {
+    let door = Door::open("[gateway]\ncors_origins = [\"https://www.example.com\"]\n").await;
+    let long = format!("/{}", "a".repeat(1024));
+    for (place, ends_at) in [
+        ("/docs?x=1", "/docs?x=1"),
+        ("https://www.example.com/lobby", "https://www.example.com/lobby"),
+        ("https://evil.example/", "/"),
+        ("//evil.example/", "/"),
+        ("/\\evil.example/", "/"),
+        ("javascript:alert(1)", "/"),
+        (&long, "/"),
+    ] {
+        let url = Url::parse_with_params(&door.url("/login"), [("return_to", place)]).unwrap();
+        let (attempt, back) = picked_from(door.client.get(url), "ada").await;
+        let ended = sent(door.client.get(back).header("cookie", attempt)).await;
+        assert_eq!(ended.header("location"), ends_at, "{place}");
+    }
+}
+
 /// RFC 9207: our issuer says that it names itself, so an answer that does not is from somebody else.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_names_another_issuer_signs_nobody_in() {

@@ -71,6 +71,12 @@ async fn a_token_that_is_no_good_is_refused_and_the_caller_is_told_why() {
         ("no signature", format!("{body}.")),
         ("an ID token", with(json!({ "aud": "playhouse", "nonce": "n", "at_hash": "h", "typ": "ID" }))),
         ("an ID token that says nothing of itself", with(json!({ "aud": "playhouse", "nonce": "n" }))),
+        // As after a refresh, where there was no sign-in to answer.
+        (
+            "an ID token without a nonce",
+            with(json!({ "scope": null, "client_id": null, "auth_time": now() })),
+        ),
+        ("a token that says nothing of what it is for", with(json!({ "scope": null, "client_id": null }))),
         (
             "a logout token",
             with(json!({ "events": { "http://schemas.openid.net/event/backchannel-logout": {} } })),
