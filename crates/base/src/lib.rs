@@ -1,4 +1,4 @@
-//! What every other crate may use: the clock, typed ids, the error table, the retry policy.
+//! What every other crate may use: the clock, typed ids, the error table, the retry policy, texts made safe for pages.
 //!
 //! Nothing here does I/O, and nothing here knows a store, a protocol or a service.
 
@@ -6,6 +6,7 @@ pub mod backoff;
 pub mod clock;
 pub mod error;
 pub mod finding;
+pub mod html;
 pub mod id;
 
 pub use backoff::Backoff;

@@ -14,7 +14,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base::Code;
 use limits::{Check, Rate, Verdict};
-use runtime::http::{Connection, Problem, client_address};
+use runtime::http::{Connection, Problem, client_address, counted_as};
 
 use crate::Gateway;
 use crate::audit::Event;
@@ -155,7 +155,7 @@ impl Gateway {
             return self.limits.take(&[]).await;
         }
         let limits = &self.config.limits;
-        let address = address.map(network).unwrap_or_default();
+        let address = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
         let of_address = Check { policy: "address", key: &address, rate: limits.address };
         let Some((policy, rate)) = row.class.policy(limits) else {
             return self.limits.take(&[of_address]).await;
@@ -167,7 +167,7 @@ impl Gateway {
 
     /// Counts something that the address should not do often. Whether it may be heard of.
     pub(crate) async fn is_rare(&self, address: Option<IpAddr>) -> bool {
-        let key = address.map(network).unwrap_or_default();
+        let key = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
         self.limits
             .take(&[Check { policy: "refused", key: &key, rate: self.config.limits.sign_in }])
             .await
@@ -265,15 +265,4 @@ fn limited(mut response: Response, verdict: Option<&Verdict>) -> Response {
 /// Whole seconds, those that have begun included.
 const fn seconds(time: Duration) -> u64 {
     time.as_secs() + (time.subsec_nanos() > 0) as u64
-}
-
-/// What counts as one address: of IPv6 somebody has a whole network.
-fn network(address: IpAddr) -> String {
-    match address {
-        IpAddr::V4(address) => address.to_string(),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            format!("{a:x}:{b:x}:{c:x}:{d:x}::/64")
-        }
-    }
 }

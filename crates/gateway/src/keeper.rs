@@ -33,8 +33,6 @@ const LOOK: Duration = Duration::from_millis(20);
 const WRITE_AGAIN: Duration = Duration::from_millis(100);
 /// How long a request waits for a refresh, whoever does it: longer than it takes to take over from a process that died.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// An access token is refreshed so long before it expires, so that what is done with it has time.
-const EARLY: Duration = Duration::from_secs(5);
 /// How long an issuer that is away is left alone.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -237,15 +235,7 @@ impl Keeper {
     pub(crate) fn keep(&self, id: &SessionId, session: &mut Session, kept: &Kept, expires_at: Timestamp) {
         let text = serde_json::to_string(kept).unwrap_or_default();
         session.tokens = self.sealer.seal(&purpose(id), &text).unwrap_or_default();
-        let due = expires_at.as_millis() - i64::try_from(EARLY.as_millis()).unwrap_or(0);
-        // A token that lives for a moment only is refreshed at half of it.
-        let half = self.now() + (expires_at.as_millis() - self.now()) / 2;
-        session.refresh_after = kept.refresh.is_some().then_some(due.max(half));
-        session.valid_until = expires_at.after(self.grace).as_millis();
-        if kept.refresh.is_none() {
-            // Nobody will ask the issuer about it again.
-            session.ends_at = session.ends_at.min(session.valid_until);
-        }
+        session.run_until(self.clock.now(), expires_at, kept.refresh.is_some(), self.grace);
     }
 
     /// The tokens of a session.

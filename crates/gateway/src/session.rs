@@ -25,6 +25,9 @@ use sha2::{Digest, Sha256};
 
 pub use hot::Error;
 
+/// How long before it expires an access token is refreshed, so that what is done with it has time; in milliseconds.
+const EARLY: i64 = 5_000;
+
 /// What the cookie holds. Whoever has it is signed in.
 #[derive(Clone)]
 pub struct SessionSecret(String);
@@ -88,7 +91,6 @@ pub struct Session {
     pub refresh_after: Option<i64>,
     /// Until when it may be used although it could not be refreshed.
     pub valid_until: i64,
-    pub created_at: i64,
     /// When it is over, used or not.
     pub ends_at: i64,
 }
@@ -97,6 +99,25 @@ impl Session {
     /// When it is over, used or not.
     pub fn ends_at(&self) -> Timestamp {
         Timestamp::from_millis(self.ends_at)
+    }
+
+    /// Sets when it is refreshed, and how long it lasts without that, for an access token that expires then.
+    pub(crate) fn run_until(
+        &mut self,
+        now: Timestamp,
+        expires_at: Timestamp,
+        refreshable: bool,
+        grace: Duration,
+    ) {
+        let (now, expiry) = (now.as_millis(), expires_at.as_millis());
+        // One that lives for a moment only is refreshed at half of it.
+        let due = (expiry - EARLY).max(now + (expiry - now) / 2);
+        self.refresh_after = refreshable.then_some(due);
+        self.valid_until = expires_at.after(grace).as_millis();
+        if !refreshable {
+            // Nobody will ask the issuer about it again.
+            self.ends_at = self.ends_at.min(self.valid_until);
+        }
     }
 
     /// The groups that it can be ended with: by the issuer's session, and by the person.
@@ -264,4 +285,37 @@ fn hex(texts: &[&str]) -> String {
         hash.chain_update((text.len() as u64).to_be_bytes()).chain_update(text)
     });
     hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_lasts_as_long_as_the_issuer_can_be_asked_about_it() {
+        let at = |seconds: i64| Timestamp::from_millis(seconds * 1_000);
+        let session = |refreshable: bool, expires_at: i64| {
+            let mut session = Session {
+                user_id: Uuid::nil(),
+                issuer: String::new(),
+                subject: String::new(),
+                sid: None,
+                name: None,
+                roles: Vec::new(),
+                tokens: String::new(),
+                refresh_after: None,
+                valid_until: 0,
+                ends_at: 10_000_000,
+            };
+            session.run_until(at(1_000), at(expires_at), refreshable, Duration::from_secs(600));
+            (session.refresh_after, session.valid_until, session.ends_at)
+        };
+        assert_eq!(session(true, 1_300), (Some(1_295_000), 1_900_000, 10_000_000));
+        assert_eq!(
+            session(true, 1_004),
+            (Some(1_002_000), 1_604_000, 10_000_000),
+            "a short one, at half its life"
+        );
+        assert_eq!(session(false, 1_300), (None, 1_900_000, 1_900_000), "without a refresh token");
+    }
 }

@@ -163,7 +163,6 @@ impl SignIns {
             state: &state,
             nonce: &nonce,
             challenge: &pkce.challenge,
-            prompt: None,
         };
         let url = self.keeper.provider.authorize_url(&ask).await?;
         let return_to = return_to.filter(|place| self.may_return_to(place)).unwrap_or("/").to_owned();
@@ -242,7 +241,6 @@ impl SignIns {
             tokens: String::new(),
             refresh_after: None,
             valid_until: 0,
-            created_at: now.as_millis(),
             ends_at: now.after(self.lifetime).as_millis(),
         };
         let text = |token: &Token| token.expose().to_owned();

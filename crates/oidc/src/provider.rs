@@ -41,8 +41,6 @@ pub struct Authorize<'a> {
     pub nonce: &'a str,
     /// Of [`Pkce`](crate::Pkce).
     pub challenge: &'a str,
-    /// `login` asks for the password again, `none` shows nothing, `create` registers. Usually nothing.
-    pub prompt: Option<&'a str>,
 }
 
 /// What the issuer gives for a code or a refresh token.

@@ -15,10 +15,6 @@ impl Token {
     pub fn expose(&self) -> &str {
         &self.0
     }
-
-    pub fn into_exposed(self) -> String {
-        self.0
-    }
 }
 
 impl From<String> for Token {

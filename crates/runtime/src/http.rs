@@ -39,6 +39,7 @@ use crate::telemetry::TraceContext;
 
 pub use address::client_address;
 pub use admin::admin;
+pub use admission::counted_as;
 pub use body::{Body, BodyTimeout, Query};
 pub use caller::{Caller, Credentials, Right, Service, TokenHash, Vouch, bearer_token};
 pub use direct::Routes;

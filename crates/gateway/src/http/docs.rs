@@ -2,9 +2,8 @@
 
 use std::fmt::Write;
 
+use base::html::escaped;
 use serde_json::Value;
-
-use super::pages::escaped;
 
 /// The description, as it is served.
 #[derive(Clone, Debug)]

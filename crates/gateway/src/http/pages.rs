@@ -8,6 +8,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
 use base::Code;
+use base::html::escaped;
 use runtime::http::Problem;
 use serde_json::{Value, json};
 
@@ -117,19 +118,4 @@ pub(super) async fn docs(State(gateway): State<Gateway>) -> Response {
 
 pub(super) async fn health() -> Json<Value> {
     Json(json!({ "alive": true }))
-}
-
-/// A text that means nothing to a browser.
-pub(crate) fn escaped(text: &str) -> String {
-    text.chars().fold(String::with_capacity(text.len()), |mut html, c| {
-        match c {
-            '&' => html.push_str("&amp;"),
-            '<' => html.push_str("&lt;"),
-            '>' => html.push_str("&gt;"),
-            '"' => html.push_str("&quot;"),
-            '\'' => html.push_str("&#39;"),
-            c => html.push(c),
-        }
-        html
-    })
 }

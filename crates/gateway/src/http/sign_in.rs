@@ -8,13 +8,14 @@ use axum::extract::rejection::FormRejection;
 use axum::extract::{Extension, Form, State};
 use axum::response::{IntoResponse, Redirect, Response};
 use base::Code;
+use base::html::escaped;
 use base::id::RequestId;
 use runtime::http::Query;
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::pages::{Page, escaped};
+use super::pages::Page;
 use crate::Gateway;
 use crate::audit::Event;
 use crate::cookies;

@@ -251,6 +251,12 @@ async fn all_sessions_of_a_person_end_together(setup: Setup) {
         assert!(!is_there(&here, id).await);
     }
     assert!(is_there(&here, &bob).await);
+    // Those of which the issuer has not told the name end by themselves.
+    let (named, nameless) = (id(), id());
+    here.insert(&named, &Session { sid: Some("s9".to_owned()), ..setup.session("ada", HOUR) }).await.unwrap();
+    here.insert(&nameless, &Session { sid: None, ..setup.session("ada", HOUR) }).await.unwrap();
+    assert_eq!(there.remove_group(&Group::without_sid(ISSUER, "ada")).await.unwrap(), 1);
+    assert!(is_there(&here, &named).await && !is_there(&here, &nameless).await);
     // Whoever signs in again is signed in.
     let again = id();
     here.insert(&again, &setup.session("ada", HOUR)).await.unwrap();
@@ -321,6 +327,20 @@ async fn every_key_in_redis_expires() {
     assert!(lives.values().all(|life| *life > 0), "{lives:?}");
     let group = lives.iter().filter(|(key, _)| key.contains("session-sid:")).map(|(_, life)| *life).max();
     assert!(group > Some(HOUR.as_millis() as i64 * 3 / 2), "{lives:?}");
+}
+
+/// Whoever signs in again and again leaves no trail.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_group_in_redis_forgets_sessions_that_have_ended() {
+    let redis = need!(Redis::shared().await);
+    let setup = Setup::redis(redis);
+    let [sessions, ..] = setup.stores(HOUR).await;
+    for _ in 0..5 {
+        sessions.insert(&id(), &setup.session("ada", SECOND / 10)).await.unwrap();
+    }
+    setup.pass(SECOND / 5).await;
+    sessions.insert(&id(), &setup.session("ada", HOUR)).await.unwrap();
+    assert_eq!(setup.members("session-subject:").await, 1);
 }
 
 /// What is read is filtered, but it should not be there either.

@@ -24,8 +24,6 @@ pub enum PlayerState {
 }
 
 impl PlayerState {
-    pub const ALL: [Self; 3] = [Self::Waiting, Self::Assigned, Self::Gone];
-
     pub const fn word(self) -> &'static str {
         match self {
             Self::Waiting => "WAITING",

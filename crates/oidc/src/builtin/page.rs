@@ -1,6 +1,7 @@
 //! The pages of the builtin issuer. They have no script, and load nothing but their style.
 
 use axum::body::Body;
+use base::html::escaped;
 use http::header::{
     CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS,
 };
@@ -114,19 +115,4 @@ fn page(status: StatusCode, title: &str, body: &str, form_action: &str) -> Respo
         .body(Body::from(html))
         // Not reached: an origin has no characters that a header cannot have.
         .unwrap_or_default()
-}
-
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            c => safe.push(c),
-        }
-    }
-    safe
 }

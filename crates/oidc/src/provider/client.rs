@@ -38,8 +38,7 @@ impl Provider {
             .append_pair("state", ask.state)
             .append_pair("nonce", ask.nonce)
             .append_pair("code_challenge", ask.challenge)
-            .append_pair("code_challenge_method", "S256")
-            .extend_pairs(ask.prompt.map(|prompt| ("prompt", prompt)));
+            .append_pair("code_challenge_method", "S256");
         Ok(url)
     }
 

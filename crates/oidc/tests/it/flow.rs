@@ -47,7 +47,6 @@ impl Stage {
             state: "state-1",
             nonce: "nonce-1",
             challenge: &pkce.challenge,
-            prompt: None,
         };
         self.provider.authorize_url(&ask).await.unwrap()
     }

@@ -105,7 +105,8 @@ impl Drop for Seat {
     }
 }
 
-fn counted_as(peer: IpAddr) -> IpAddr {
+/// What counts as one client: an address, or of IPv6 a whole network, for that is what somebody has.
+pub fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
         IpAddr::V6(address) => mask6(address, IPV6_PREFIX).into(),

@@ -63,7 +63,6 @@ impl Setup {
             tokens: "sealed".to_owned(),
             refresh_after: Some(now.as_millis()),
             valid_until: now.after(life).as_millis(),
-            created_at: now.as_millis(),
             ends_at: now.after(life).as_millis(),
         }
     }
@@ -80,6 +79,16 @@ impl Setup {
             lives.insert(key, life);
         }
         lives
+    }
+
+    /// How many names the groups of this kind hold in Redis.
+    pub(crate) async fn members(&self, kind: &str) -> u64 {
+        let mut redis = self.redis.as_ref().expect("a Redis").connect().await;
+        let mut members = 0;
+        for group in self.lives().await.into_keys().filter(|key| key.contains(kind)) {
+            members += redis::cmd("ZCARD").arg(group).query_async::<u64>(&mut redis).await.unwrap();
+        }
+        members
     }
 }
 

@@ -261,3 +261,40 @@ async fn only_proxies_of_ours_say_who_the_client_is() {
         }
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_body_that_does_not_arrive_is_the_clients_delay_and_not_ours() {
+    let door = Door::open("[gateway]\nrequest_timeout = \"1s\"\npart_timeout = \"500ms\"\n").await;
+    let token = door.token("ada").await;
+    let mut socket = TcpStream::connect(&door.at["gateway"]).await.unwrap();
+    let head = format!(
+        "POST /v1/matchmaking/tickets HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-type: \
+         application/json\r\ncontent-length: 100\r\n\r\n{{"
+    );
+    socket.write_all(head.as_bytes()).await.unwrap();
+    let mut start = [0; 12];
+    tokio::time::timeout(PATIENCE, socket.read_exact(&mut start)).await.unwrap().unwrap();
+    assert_eq!(&start, b"HTTP/1.1 408");
+}
+
+/// On a listener for both, addresses of IPv4 are written as ones of IPv6, and are not all the same for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_ipv4_do_not_share_a_limit_on_a_listener_for_both() {
+    let door = Door::with(
+        "[listen]\ntrusted_proxies = [\"127.0.0.1\"]\n[gateway.limits]\naddress = \"1/h\"\nread = \"1/h\"\n",
+        |program| program,
+    )
+    .await;
+    let ask =
+        async |from: &str| sent(door.get("/v1/client-config").header("x-forwarded-for", from)).await.status;
+    for (from, status) in [
+        ("::ffff:10.0.0.1", 200),
+        ("10.0.0.1", 429),
+        ("::ffff:10.0.0.2", 200),
+        ("2001:db8::1", 200),
+        ("2001:db8::2", 429),
+        ("2001:db8:0:1::1", 200),
+    ] {
+        assert_eq!(ask(from).await, status, "{from}");
+    }
+}
