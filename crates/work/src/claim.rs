@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Timestamp;
-use base::id::{ProcessId, Uuid};
+use base::id::ProcessId;
 use db::{Error, Tx};
 use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
-use crate::item::{FAILED, SKIPPED};
+use crate::item::{FAILED, SKIPPED, uuid};
 use crate::queue::{Queue, is_finished};
 use crate::statement::{ListStatement, Text, bind_list};
 use crate::{Item, State};
@@ -22,6 +22,8 @@ const BEHIND_SILENT: Duration = Duration::from_secs(1);
 /// For how long somebody at work is taken to be alive and soon done. Less if the lease is short: whoever renews it more often
 /// than this would never make way, however long they take.
 const SILENT: Duration = Duration::from_secs(2);
+/// Why an item has failed whose last lease just ended.
+const NEVER_SAID: &str = "attempts are used up; the last worker did not say what came of it";
 
 /// Items that are ours until the lease ends.
 #[derive(Debug)]
@@ -36,7 +38,7 @@ pub struct Claim {
     pub behind: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct ClaimTexts {
     due: Arc<str>,
     any_due: Arc<str>,
@@ -46,8 +48,8 @@ pub(crate) struct ClaimTexts {
     give_up: ListStatement,
 }
 
-/// An item as it is read: number, id, key, its hash, payload, attempts, lease, made at, due at; what is before it; the time.
-type Row = (i64, Vec<u8>, String, i64, Vec<u8>, i32, i64, i64, i64, Option<String>, i64);
+/// An item as it is read: number, id, user, key, its hash, payload, attempts, lease, made at, due at; what is before it; the time.
+type Row = (i64, Vec<u8>, Vec<u8>, String, i64, Vec<u8>, i32, i64, i64, i64, Option<String>, i64);
 
 /// The item before another one of the same key.
 struct Before {
@@ -71,7 +73,7 @@ impl ClaimTexts {
             // What is skipped says nothing of those before it: it may have been skipped while it waited for them.
             read: text.list(
                 &format!(
-                    "SELECT c.id, c.item_id, c.item_key, c.key_hash, c.payload, c.attempts, c.lease, c.created_at, c.due_at, \
+                    "SELECT c.id, c.item_id, c.user_id, c.item_key, c.key_hash, c.payload, c.attempts, c.lease, c.created_at, c.due_at, \
                      (SELECT p.id || ':' || p.state || ':' || (p.holder IS NOT NULL) || ':' || p.due_at FROM {{table}} p \
                      WHERE p.key_hash = c.key_hash AND p.id < c.id AND p.state <> {SKIPPED} ORDER BY p.id DESC LIMIT 1), {{now}} \
                      FROM {{table}} c WHERE c.id IN ({{list}}) ORDER BY c.id"
@@ -154,11 +156,7 @@ impl Queue {
             });
         }
         if !give_up.is_empty() {
-            let (text, padding) = self.claim.give_up.of(give_up.len());
-            let cause = "attempts are used up; the last worker did not say what came of it";
-            db::on!(tx, connection => {
-                bind_list!(sqlx::query(text).bind(cause), give_up, padding).execute(connection).await?;
-            });
+            self.give_up(&mut tx, &give_up).await?;
         }
         tx.commit().await?;
         self.metrics.put_off(put_off.values().map(Vec::len).sum());
@@ -180,15 +178,37 @@ impl Queue {
         Ok(())
     }
 
+    async fn give_up(&self, tx: &mut Tx, items: &[Item]) -> Result<(), Error> {
+        let numbers: Vec<i64> = items.iter().map(|item| item.number).collect();
+        let (text, padding) = self.claim.give_up.of(numbers.len());
+        db::on!(tx, connection => {
+            bind_list!(sqlx::query(text).bind(NEVER_SAID), numbers, padding).execute(connection).await?;
+        });
+        self.tell_failed(tx, items, NEVER_SAID);
+        Ok(())
+    }
+
     /// Decides what becomes of items that are due.
     fn sort(&self, rows: Vec<Row>) -> Sorted {
         let mut sorted = Sorted::default();
         let mut taken = HashSet::new();
         let mut put_off: HashMap<i64, i64> = HashMap::new();
-        for (number, id, key, key_hash, payload, attempts, lease, created_at, due_at, before, now) in rows {
+        for (number, id, user, key, key_hash, payload, attempts, lease, created_at, due_at, before, now) in
+            rows
+        {
             let before = before.as_deref().and_then(Before::parse);
             let in_its_way = before.filter(|before| !before.is_finished && !taken.contains(&before.number));
-            let attempts = u32::try_from(attempts).unwrap_or_default();
+            let mut item = Item {
+                number,
+                id: uuid(&id),
+                user: uuid(&user),
+                key,
+                payload,
+                attempts: u32::try_from(attempts).unwrap_or_default(),
+                created: Timestamp::from_millis(created_at),
+                lease,
+                key_hash,
+            };
             if let Some(before) = in_its_way {
                 let with_it = put_off.get(&before.number).copied();
                 match with_it.or_else(|| before.look_again(due_at, now, self.config.lease)) {
@@ -198,20 +218,13 @@ impl Queue {
                         sorted.put_off.entry(time).or_default().push(number);
                     }
                 }
-            } else if attempts >= self.config.max_attempts {
-                sorted.give_up.push(number);
+            } else if item.attempts >= self.config.max_attempts {
+                sorted.give_up.push(item);
             } else {
+                item.attempts += 1;
+                item.lease += 1;
                 taken.insert(number);
-                sorted.take.push(Item {
-                    number,
-                    id: Uuid::from_slice(&id).unwrap_or_default(),
-                    key,
-                    payload,
-                    attempts: attempts + 1,
-                    created: Timestamp::from_millis(created_at),
-                    lease: lease + 1,
-                    key_hash,
-                });
+                sorted.take.push(item);
             }
         }
         sorted
@@ -223,7 +236,7 @@ struct Sorted {
     take: Vec<Item>,
     /// By the time when they are looked at again.
     put_off: BTreeMap<i64, Vec<i64>>,
-    give_up: Vec<i64>,
+    give_up: Vec<Item>,
     /// How many stay where they are, since their turn comes in a moment.
     behind: usize,
 }

@@ -26,13 +26,15 @@ pub struct Finished {
     pub stale: usize,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct FinishTexts {
     done: ListStatement,
     again: ListStatement,
     failed: ListStatement,
     not_tried: ListStatement,
     renew: ListStatement,
+    /// Those that are still ours, locked.
+    pub(crate) ours: ListStatement,
 }
 
 impl FinishTexts {
@@ -52,6 +54,13 @@ impl FinishTexts {
             // Back to where it was in the line.
             not_tried: list("due_at = created_at, attempts = attempts - 1, holder = NULL, cause = ?"),
             renew: list("due_at = {now} + ?"),
+            ours: text.list(
+                &format!(
+                    "SELECT id, item_id, user_id, item_key, key_hash, payload, attempts, created_at FROM {{table}} \
+                     WHERE lease = ? AND state = {OPEN} AND id IN ({{list}}) {{for_update}}"
+                ),
+                max,
+            ),
         }
     }
 }
@@ -96,6 +105,10 @@ impl Queue {
         }
         let mut tx = self.db.begin().await?;
         for ((end, lease), numbers) in groups {
+            if let (End::Failed(cause), true) = (end, self.on_failed.is_some()) {
+                let items = self.lock_ours(&mut tx, numbers, *lease).await?;
+                self.tell_failed(&mut tx, &items, cause);
+            }
             let changed = self.write_group(&mut tx, end, *lease, numbers).await?;
             let count = match end {
                 End::Done => &mut finished.done,

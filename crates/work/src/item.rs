@@ -22,6 +22,7 @@ pub struct Item {
     /// Its number in the queue.
     pub number: i64,
     pub id: Uuid,
+    pub user: Uuid,
     pub key: String,
     pub payload: Vec<u8>,
     /// How often it has been claimed, this time included.
@@ -81,4 +82,9 @@ pub(crate) fn key_hash(key: &str) -> i64 {
     let digest: [u8; 32] = Sha256::digest(key).into();
     let [a, b, c, d, e, f, g, h, ..] = digest;
     i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// A name as it is stored.
+pub(crate) fn uuid(bytes: &[u8]) -> Uuid {
+    Uuid::from_slice(bytes).unwrap_or_default()
 }

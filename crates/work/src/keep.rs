@@ -25,7 +25,7 @@ const COUNTED: i64 = 1_000_000;
 #[derive(Clone, Debug)]
 pub struct Keeper(Queue);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct KeepTexts {
     old: Arc<str>,
     remove: ListStatement,

@@ -9,6 +9,8 @@
 //!   whoever writes down an outcome names the number that they had. What no longer fits is counted, not written.
 //! - **Order per key.** An item is claimed only when the one before it of the same key is finished, or claimed with it and done
 //!   first. One that failed for good holds up its key, and no other, until an operator tries it again or skips it.
+//! - **What a failure entails comes with it.** A queue can be [told](Queue::on_failed) what to write when an item fails for good; it is
+//!   written in the transaction that marks the item, whoever does that, and never without it.
 //! - **The store's clock** decides on leases and waits, whatever the clocks of the workers say.
 //! - **What is finished costs nothing.** Claims read the open end of an index, however many finished items there are; those are
 //!   removed after a while, a few at a time.
@@ -23,6 +25,7 @@
 
 mod claim;
 mod config;
+mod failed;
 mod finish;
 mod item;
 mod keep;
@@ -35,6 +38,7 @@ mod worker;
 
 pub use claim::Claim;
 pub use config::Config;
+pub use failed::{FailedItem, OnFailed};
 pub use finish::Finished;
 pub use item::{Item, New, Outcome, State};
 pub use keep::Keeper;

@@ -7,7 +7,7 @@ use base::id::Uuid;
 use db::Error;
 use sqlx::AssertSqlSafe;
 
-use crate::item::{DONE, FAILED, OPEN, SKIPPED};
+use crate::item::{DONE, FAILED, OPEN, SKIPPED, uuid};
 use crate::statement::{ListStatement, Text, bind_list};
 use crate::{Queue, State};
 
@@ -67,7 +67,7 @@ pub enum Unfit {
     NotFailed,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct OperatorTexts {
     all: Arc<str>,
     of_state: Arc<str>,
@@ -317,8 +317,4 @@ fn entry(row: Row) -> Entry {
         cause,
         payload,
     }
-}
-
-fn uuid(bytes: &[u8]) -> Uuid {
-    Uuid::from_slice(bytes).unwrap_or_default()
 }

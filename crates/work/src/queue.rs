@@ -12,7 +12,7 @@ use crate::item::{DONE, FAILED, OPEN, SKIPPED, key_hash};
 use crate::keep::KeepTexts;
 use crate::operator::OperatorTexts;
 use crate::statement::Text;
-use crate::{Config, Metrics, New};
+use crate::{Config, Metrics, New, OnFailed};
 
 /// A queue in a table of its own, which [`mysql_table!`](crate::mysql_table) and [`sqlite_table!`](crate::sqlite_table) describe.
 /// Clones are the same queue.
@@ -20,12 +20,13 @@ use crate::{Config, Metrics, New};
 pub struct Queue(Arc<Inner>);
 
 /// What the clones of a queue share.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Inner {
     pub(crate) table: &'static str,
     pub(crate) db: Db,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
+    pub(crate) on_failed: Option<Arc<dyn OnFailed>>,
     /// Something was pushed in this process.
     pub(crate) pushed: Arc<Notify>,
     push: Arc<str>,
@@ -53,8 +54,18 @@ impl Queue {
             db,
             config,
             metrics,
+            on_failed: None,
             pushed: Arc::default(),
         }))
+    }
+
+    /// The queue with something that is written whenever items fail for good, in the very transaction that marks them: because
+    /// their worker says so, because their attempts are used up, or because the last worker never said anything. Clones that
+    /// were made before do without it.
+    #[must_use]
+    pub fn on_failed(mut self, hook: Arc<dyn OnFailed>) -> Self {
+        Arc::make_mut(&mut self.0).on_failed = Some(hook);
+        self
     }
 
     /// Adds items to the caller's transaction. They are written by its commit, which wakes a worker of this process.

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod claims;
+mod failing;
 mod keeping;
 mod order;
 mod workers;
@@ -22,12 +23,22 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 const MIGRATIONS: Migrations = Migrations {
     component: "test",
-    list: &[Migration {
-        version: 1,
-        name: "chores",
-        sqlite: work::sqlite_table!("chores"),
-        mysql: work::mysql_table!("chores"),
-    }],
+    list: &[
+        Migration {
+            version: 1,
+            name: "chores",
+            sqlite: work::sqlite_table!("chores"),
+            mysql: work::mysql_table!("chores"),
+        },
+        Migration {
+            version: 2,
+            name: "failures",
+            sqlite: "CREATE TABLE failures (item_id BLOB NOT NULL, user_id BLOB NOT NULL, payload BLOB NOT NULL, \
+                     attempts INTEGER NOT NULL, cause TEXT NOT NULL) STRICT",
+            mysql: "CREATE TABLE failures (item_id BINARY(16) NOT NULL, user_id BINARY(16) NOT NULL, \
+                    payload BLOB NOT NULL, attempts BIGINT NOT NULL, cause TEXT NOT NULL)",
+        },
+    ],
 };
 
 async fn open(place: &SqlPlace) -> Db {

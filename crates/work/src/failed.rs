@@ -1,0 +1,62 @@
+//! What an item that has failed for good entails, in the transaction that says so.
+
+use std::fmt::Debug;
+
+use base::Timestamp;
+use db::{Error, Tx};
+
+use crate::item::uuid;
+use crate::statement::bind_list;
+use crate::{Item, Queue};
+
+/// An item that is marked as failed, and why. Its payload is the one that is stored.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedItem<'a> {
+    pub item: &'a Item,
+    pub cause: &'a str,
+}
+
+/// Writes what the failure of items entails: see [`Queue::on_failed`].
+pub trait OnFailed: Debug + Send + Sync {
+    /// Adds to the transaction that marks these items as failed, by [`Tx::insert_at_commit`] and the like. It is asked for exactly
+    /// those that are changed by it; perhaps several times in one transaction, and once more in another one if this is not
+    /// committed.
+    fn failed(&self, tx: &mut Tx, items: &[FailedItem<'_>]);
+}
+
+/// As it is read: number, id, user, key, its hash, payload, attempts, made at.
+type Row = (i64, Vec<u8>, Vec<u8>, String, i64, Vec<u8>, i32, i64);
+
+impl Queue {
+    /// Reads and locks those of the items that are still ours, before they are marked as failed.
+    pub(crate) async fn lock_ours(
+        &self,
+        tx: &mut Tx,
+        numbers: &[i64],
+        lease: i64,
+    ) -> Result<Vec<Item>, Error> {
+        let (text, padding) = self.finish.ours.of(numbers.len());
+        let rows: Vec<Row> = db::on!(tx, connection => {
+            bind_list!(sqlx::query_as(text).bind(lease), numbers, padding).fetch_all(connection).await?
+        });
+        let item = |(number, id, user, key, key_hash, payload, attempts, created_at): Row| Item {
+            number,
+            id: uuid(&id),
+            user: uuid(&user),
+            key,
+            payload,
+            attempts: attempts.unsigned_abs(),
+            created: Timestamp::from_millis(created_at),
+            lease,
+            key_hash,
+        };
+        Ok(rows.into_iter().map(item).collect())
+    }
+
+    /// Has written what the failure of these items entails.
+    pub(crate) fn tell_failed(&self, tx: &mut Tx, items: &[Item], cause: &str) {
+        let Some(hook) = self.on_failed.as_ref().filter(|_| !items.is_empty()) else { return };
+        let items: Vec<FailedItem<'_>> = items.iter().map(|item| FailedItem { item, cause }).collect();
+        hook.failed(tx, &items);
+    }
+}
