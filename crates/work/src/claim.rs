@@ -28,7 +28,7 @@ const NEVER_SAID: &str = "attempts are used up; the last worker did not say what
 /// Items that are ours until the lease ends.
 #[derive(Debug)]
 pub struct Claim {
-    /// In the order of their numbers, which is the order of each key.
+    /// In the order of their numbers, which is the order of each key where there is one.
     pub items: Vec<Item>,
     /// When the lease ends at the earliest, unless it is renewed.
     pub until: Instant,
@@ -60,7 +60,13 @@ struct Before {
 }
 
 impl ClaimTexts {
-    pub(crate) fn new(text: &Text, max: usize) -> Self {
+    pub(crate) fn new(text: &Text, max: usize, is_ordered: bool) -> Self {
+        // What is skipped says nothing of those before it: it may have been skipped while it waited for them.
+        let before = format!(
+            "(SELECT p.id || ':' || p.state || ':' || (p.holder IS NOT NULL) || ':' || p.due_at FROM {{table}} p \
+             WHERE p.key_hash = c.key_hash AND p.id < c.id AND p.state <> {SKIPPED} ORDER BY p.id DESC LIMIT 1)"
+        );
+        let before = if is_ordered { before.as_str() } else { "NULL" };
         Self {
             due: text.fixed(
                 "SELECT id FROM {table} {by_state} WHERE state = 0 AND due_at <= {now} ORDER BY due_at, id LIMIT ? {skip_locked}",
@@ -70,13 +76,10 @@ impl ClaimTexts {
             ),
             // After the items are locked, as a statement of its own: an older view of the table might miss a predecessor that
             // was committed a moment ago.
-            // What is skipped says nothing of those before it: it may have been skipped while it waited for them.
             read: text.list(
                 &format!(
                     "SELECT c.id, c.item_id, c.user_id, c.item_key, c.key_hash, c.payload, c.attempts, c.lease, c.created_at, c.due_at, \
-                     (SELECT p.id || ':' || p.state || ':' || (p.holder IS NOT NULL) || ':' || p.due_at FROM {{table}} p \
-                     WHERE p.key_hash = c.key_hash AND p.id < c.id AND p.state <> {SKIPPED} ORDER BY p.id DESC LIMIT 1), {{now}} \
-                     FROM {{table}} c WHERE c.id IN ({{list}}) ORDER BY c.id"
+                     {before}, {{now}} FROM {{table}} c WHERE c.id IN ({{list}}) ORDER BY c.id"
                 ),
                 max,
             ),
@@ -110,7 +113,8 @@ impl Queue {
         self.db.bounded(asking).await
     }
 
-    /// Claims up to a batch of items that are due and first of their keys. Those that have to wait for another are put off.
+    /// Claims up to a batch of items that are due and, where there is an order, first of their keys. Those that have to wait for
+    /// another are put off.
     pub async fn claim(&self, holder: ProcessId) -> Result<Claim, Error> {
         self.claim_some(holder, self.config.batch).await
     }

@@ -24,6 +24,13 @@ pub struct Config {
     pub retention: Duration,
 }
 
+impl Config {
+    /// How many items a claim has at most.
+    pub(crate) fn max_claimed(&self) -> usize {
+        self.batch.try_into().unwrap_or(usize::MAX)
+    }
+}
+
 impl Section for Config {
     fn read(reader: &mut Reader<'_>) -> Self {
         const DAY: Duration = Duration::from_secs(86_400);

@@ -11,7 +11,8 @@ pub struct New<'a> {
     pub id: Uuid,
     /// Whose it is: a database in several pieces keeps it beside their other rows.
     pub user: Uuid,
-    /// Items of the same key are done in the order in which they were pushed. At most 600 characters.
+    /// Items of the same key are done in the order in which they were pushed, unless the queue is without order. At most 600
+    /// characters.
     pub key: &'a str,
     pub payload: &'a [u8],
 }
@@ -53,7 +54,7 @@ pub enum State {
     /// A worker has it.
     InFlight,
     Done,
-    /// Attempts are used up, or it can never succeed. Its key waits.
+    /// Attempts are used up, or it can never succeed. Where there is an order, its key waits.
     Failed,
     /// Given up by an operator.
     Skipped,

@@ -1,4 +1,4 @@
-//! Leased work: a queue in SQL whose items are done at least once, in order per key, by any number of workers.
+//! Leased work: a queue in SQL whose items are done at least once, in order per key or without any, by any number of workers.
 //!
 //! An item is [pushed](Queue::push) in the transaction that makes it necessary, so it exists just when that was committed. A
 //! [`Worker`] claims a batch for a while (the lease), hands it to its [`Handler`] and writes down what became of each item.
@@ -8,14 +8,14 @@
 //! - **A worker that comes too late changes nothing.** Every claim and every step of an operator raises the item's lease number, and
 //!   whoever writes down an outcome names the number that they had. What no longer fits is counted, not written.
 //! - **Order per key.** An item is claimed only when the one before it of the same key is finished, or claimed with it and done
-//!   first. One that failed for good holds up its key, and no other, until an operator tries it again or skips it.
+//!   first. One that failed for good holds up its key, and no other, until an operator tries it again or skips it. A queue may do [without](Queue::unordered).
 //! - **What a failure entails comes with it.** A queue can be [told](Queue::on_failed) what to write when an item fails for good; it is
 //!   written in the transaction that marks the item, whoever does that, and never without it.
 //! - **The store's clock** decides on leases and waits, whatever the clocks of the workers say.
 //! - **What is finished costs nothing.** Claims read the open end of an index, however many finished items there are; those are
 //!   removed after a while, a few at a time.
 //!
-//! Pushes that share a key must exclude each other until they are committed (a lock on what the key stands for): the order of
+//! Where there is an order, pushes that share a key must exclude each other until they are committed (a lock on what the key stands for): the order of
 //! a key is that of its items' numbers, and numbers are given before the commit.
 //!
 //! # How an item is stored

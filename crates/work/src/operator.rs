@@ -203,7 +203,9 @@ impl Queue {
             let now = self.now(&mut tx).await?;
             db::on!(tx, connection => {
                 sqlx::query(set).bind(state).bind(now).bind(number).execute(&mut *connection).await?;
-                sqlx::query(forward).bind(key_hash).bind(number).execute(&mut *connection).await?;
+                if self.is_ordered {
+                    sqlx::query(forward).bind(key_hash).bind(number).execute(&mut *connection).await?;
+                }
             });
             tx.wake_after_commit(&self.pushed);
             tx.commit().await?;
@@ -218,9 +220,12 @@ impl Queue {
         Ok(now)
     }
 
-    /// Keys whose first item has failed, the longest blocked first.
+    /// Keys whose first item has failed, the longest blocked first; none in a queue without order.
     pub async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, Error> {
         type Row = (String, i64, Vec<u8>, Option<String>, i64, i64);
+        if !self.is_ordered {
+            return Ok(Vec::new());
+        }
         let text = AssertSqlSafe(self.operator.blocked.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;

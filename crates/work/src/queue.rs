@@ -26,6 +26,8 @@ pub struct Inner {
     pub(crate) db: Db,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
+    /// Whether the items of a key are done one after the other.
+    pub(crate) is_ordered: bool,
     pub(crate) on_failed: Option<Arc<dyn OnFailed>>,
     /// Something was pushed in this process.
     pub(crate) pushed: Arc<Notify>,
@@ -40,23 +42,36 @@ impl Queue {
     /// The queue in a table, which is also its name.
     pub fn new(table: &'static str, db: Db, config: Config, metrics: Metrics) -> Self {
         let text = Text::new(table, db.dialect());
-        let max = config.batch.try_into().unwrap_or(usize::MAX);
+        let max = config.max_claimed();
         Self(Arc::new(Inner {
             table,
             push: text.fixed(
                 "INSERT INTO {table} \
                  (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, created_at, payload)",
             ),
-            claim: ClaimTexts::new(&text, max),
+            claim: ClaimTexts::new(&text, max, true),
             finish: FinishTexts::new(&text, max),
             keep: KeepTexts::new(&text),
             operator: OperatorTexts::new(&text),
             db,
             config,
             metrics,
+            is_ordered: true,
             on_failed: None,
             pushed: Arc::default(),
         }))
+    }
+
+    /// The queue without any order: its items are independent of each other, whatever their keys, and one that has failed holds
+    /// up nobody. The key is what groups them, a destination. Clones that were made before keep their order: to work on one
+    /// table with and without is a mistake.
+    #[must_use]
+    pub fn unordered(mut self) -> Self {
+        let inner = Arc::make_mut(&mut self.0);
+        let text = Text::new(inner.table, inner.db.dialect());
+        inner.claim = ClaimTexts::new(&text, inner.config.max_claimed(), false);
+        inner.is_ordered = false;
+        self
     }
 
     /// The queue with something that is written whenever items fail for good, in the very transaction that marks them: because

@@ -20,7 +20,7 @@ const REST: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_sec
 
 /// Does items. Any number of processes do so at once.
 pub trait Handler: Send + Sync + 'static {
-    /// Does items of different keys and says what became of each, in their order. An item may have been done before: by a worker
+    /// Does items of different keys (in a queue without order: whatever is claimed) and says what became of each, in their order. An item may have been done before: by a worker
     /// that could not write it down.
     fn handle(&self, items: &[Item]) -> impl Future<Output = Vec<Outcome>> + Send;
 }
@@ -144,7 +144,7 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// Has the items done, those of one key one after the other, and keeps the lease meanwhile.
+    /// Has the items done, where there is an order those of one key one after the other, and keeps the lease meanwhile.
     async fn handle(&self, items: Vec<Item>, mut until: Instant) -> (Vec<(Item, Outcome)>, Instant) {
         let mut heartbeat = tokio::time::interval(self.queue.config.lease / 3);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -164,14 +164,16 @@ impl<H: Handler> Worker<H> {
         }
     }
 
-    /// In rounds, with the next item of every key in each. Behind an item that was not done, its key stops.
+    /// In rounds, with the next item of every key in each. Behind an item that was not done, its key stops. Without order all are in
+    /// the first round.
     async fn handle_in_order(&self, items: Vec<Item>) -> Vec<(Item, Outcome)> {
         let mut outcomes = Vec::with_capacity(items.len());
         let mut stopped: HashSet<i64> = HashSet::new();
         let mut left = items;
         while !left.is_empty() {
             let mut keys = HashSet::new();
-            let (round, later) = left.into_iter().partition(|item| keys.insert(item.key_hash));
+            let mut is_next = |item: &Item| !self.queue.is_ordered || keys.insert(item.key_hash);
+            let (round, later) = left.into_iter().partition(&mut is_next);
             left = later;
             let (round, behind): (Vec<Item>, Vec<Item>) =
                 Vec::into_iter(round).partition(|item| !stopped.contains(&item.key_hash));

@@ -6,6 +6,7 @@ mod claims;
 mod failing;
 mod keeping;
 mod order;
+mod unordered;
 mod workers;
 
 use std::sync::{Arc, Mutex};
