@@ -1,6 +1,7 @@
 //! Statements that are sent together, with their values written into them.
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use base::Timestamp;
 use base::id::Uuid;
@@ -17,6 +18,8 @@ pub enum Value<'a> {
     Bytes(&'a [u8]),
     /// The time of the store's clock.
     Now,
+    /// So much later than the time of the store's clock.
+    After(Duration),
 }
 
 impl From<i64> for Value<'_> {
@@ -103,6 +106,7 @@ impl Script {
             // To write to a String cannot fail.
             Value::Integer(number) => drop(write!(text, "{number}")),
             Value::Now => text.push_str(dialect.now()),
+            Value::After(wait) => drop(write!(text, "{} + {}", dialect.now(), wait.as_millis())),
             Value::Bytes(bytes) => hexadecimal(text, bytes),
             Value::Text(value) => match dialect {
                 Dialect::MySql => hexadecimal(text, value.as_bytes()),
@@ -161,5 +165,16 @@ mod tests {
             script.ending_with("COMMIT"),
             "INSERT INTO t (a) VALUES (CAST(X'612762' AS TEXT));\nCOMMIT"
         );
+    }
+
+    #[test]
+    fn a_time_to_come_is_reckoned_by_the_store() {
+        for dialect in [Dialect::MySql, Dialect::Sqlite] {
+            let mut script = Script::default();
+            let wait = Value::After(Duration::from_micros(1_500_999));
+            script.insert(dialect, "INSERT INTO t (a, b)", [[wait, Value::Null]]);
+            let expected = format!("INSERT INTO t (a, b) VALUES ({} + 1500,NULL);\n", dialect.now());
+            assert_eq!(script.ending_with(""), expected);
+        }
     }
 }

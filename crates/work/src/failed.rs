@@ -6,7 +6,7 @@ use base::Timestamp;
 use db::{Error, Tx};
 
 use crate::item::uuid;
-use crate::statement::bind_list;
+use crate::statement::{Names, bind_names};
 use crate::{Item, Queue};
 
 /// An item that is marked as failed, and why. Its payload is the one that is stored.
@@ -32,12 +32,12 @@ impl Queue {
     pub(crate) async fn lock_ours(
         &self,
         tx: &mut Tx,
-        numbers: &[i64],
+        names: Names<'_>,
         lease: i64,
     ) -> Result<Vec<Item>, Error> {
-        let (text, padding) = self.finish.ours.of(numbers.len());
+        let (text, padding) = self.finish.of(names).ours.of(names.len());
         let rows: Vec<Row> = db::on!(tx, connection => {
-            bind_list!(sqlx::query_as(text).bind(lease), numbers, padding).fetch_all(connection).await?
+            bind_names!(sqlx::query_as(text).bind(lease), names, padding).fetch_all(connection).await?
         });
         let item = |(number, id, user, key, key_hash, payload, attempts, created_at): Row| Item {
             number,

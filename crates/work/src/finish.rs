@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base::id::Uuid;
 use db::{Error, Tx};
 use tokio::time::Instant;
 
 use crate::claim::millis;
 use crate::item::{DONE, FAILED, OPEN};
-use crate::statement::{ListStatement, Text, bind_list};
+use crate::queue::BORN_CLAIMED;
+use crate::statement::{IDS_AT_ONCE, ListStatement, Names, Text, bind_list, bind_names};
 use crate::{Item, Outcome, Queue};
 
 /// How long a cause may be.
@@ -28,36 +30,54 @@ pub struct Finished {
 
 #[derive(Clone, Debug)]
 pub(crate) struct FinishTexts {
+    by_number: EndTexts,
+    by_id: EndTexts,
+    renew: ListStatement,
+}
+
+/// One for each end.
+#[derive(Clone, Debug)]
+pub(crate) struct EndTexts {
     done: ListStatement,
     again: ListStatement,
     failed: ListStatement,
     not_tried: ListStatement,
-    renew: ListStatement,
     /// Those that are still ours, locked.
     pub(crate) ours: ListStatement,
 }
 
 impl FinishTexts {
     pub(crate) fn new(text: &Text, max: usize) -> Self {
-        let list = |set: &str| {
-            text.list(
-                &format!(
-                    "UPDATE {{table}} SET {set} WHERE lease = ? AND state = {OPEN} AND id IN ({{list}})"
-                ),
-                max,
-            )
-        };
+        Self {
+            by_number: EndTexts::new(text, "id", max),
+            by_id: EndTexts::new(text, "item_id", IDS_AT_ONCE),
+            renew: text.list(&format!("UPDATE {{table}} SET due_at = {{now}} + ? WHERE {}", ours("id")), max),
+        }
+    }
+
+    pub(crate) const fn of(&self, names: Names<'_>) -> &EndTexts {
+        match names {
+            Names::Numbers(_) => &self.by_number,
+            Names::Ids(_) => &self.by_id,
+        }
+    }
+}
+
+impl EndTexts {
+    /// The items are named by a column.
+    fn new(text: &Text, column: &str, max: usize) -> Self {
+        let ours = ours(column);
+        let list = |set: &str| text.list(&format!("UPDATE {{table}} SET {set} WHERE {ours}"), max);
         Self {
             done: list(&format!("state = {DONE}, due_at = {{now}}, holder = NULL, cause = NULL")),
             again: list("due_at = {now} + ?, holder = NULL, cause = ?"),
             failed: list(&format!("state = {FAILED}, due_at = {{now}}, holder = NULL, cause = ?")),
             // Back to where it was in the line.
             not_tried: list("due_at = created_at, attempts = attempts - 1, holder = NULL, cause = ?"),
-            renew: list("due_at = {now} + ?"),
             ours: text.list(
                 &format!(
                     "SELECT id, item_id, user_id, item_key, key_hash, payload, attempts, created_at FROM {{table}} \
-                     WHERE lease = ? AND state = {OPEN} AND id IN ({{list}}) {{for_update}}"
+                     WHERE {ours} {{for_update}}"
                 ),
                 max,
             ),
@@ -79,52 +99,73 @@ impl Queue {
     pub async fn finish(&self, outcomes: &[(Item, Outcome)]) -> Result<Finished, Error> {
         let mut groups: BTreeMap<(End, i64), Vec<i64>> = BTreeMap::new();
         for (item, outcome) in outcomes {
-            groups.entry((self.end(item, outcome), item.lease)).or_default().push(item.number);
+            groups.entry((self.end(item.attempts, outcome), item.lease)).or_default().push(item.number);
         }
-        let finished = self.db.bounded(self.write(&groups)).await?;
-        self.metrics.finished(&finished);
+        let groups: Vec<(&End, i64, Names<'_>)> =
+            groups.iter().map(|((end, lease), numbers)| (end, *lease, Names::Numbers(numbers))).collect();
+        self.write(&groups).await
+    }
+
+    /// Writes down what became of items that were [pushed as claimed](Self::push_claimed), unless their lease has ended and somebody
+    /// else has claimed them. What was not tried any worker may claim at once.
+    pub async fn finish_claimed(&self, ids: &[Uuid], outcome: &Outcome) -> Result<Finished, Error> {
+        let end = self.end(BORN_CLAIMED, outcome);
+        let groups: Vec<(&End, i64, Names<'_>)> =
+            ids.chunks(IDS_AT_ONCE).map(|ids| (&end, BORN_CLAIMED.into(), Names::Ids(ids))).collect();
+        let finished = self.write(&groups).await?;
+        if finished.not_tried > 0 {
+            self.wake();
+        }
         Ok(finished)
     }
 
-    fn end(&self, item: &Item, outcome: &Outcome) -> End {
+    fn end(&self, attempts: u32, outcome: &Outcome) -> End {
         let short = |cause: &str| cause.chars().take(CAUSE).collect();
         match outcome {
             Outcome::Done => End::Done,
-            Outcome::Again(cause) if item.attempts < self.config.max_attempts => {
-                End::Again { attempts: item.attempts, cause: short(cause) }
+            Outcome::Again(cause) if attempts < self.config.max_attempts => {
+                End::Again { attempts, cause: short(cause) }
             }
             Outcome::Again(cause) | Outcome::Failed(cause) => End::Failed(short(cause)),
             Outcome::NotTried(cause) => End::NotTried(short(cause)),
         }
     }
 
-    async fn write(&self, groups: &BTreeMap<(End, i64), Vec<i64>>) -> Result<Finished, Error> {
-        let mut finished = Finished::default();
+    /// Writes down ends of items, all together, each with the lease number that its items had.
+    async fn write(&self, groups: &[(&End, i64, Names<'_>)]) -> Result<Finished, Error> {
         if groups.is_empty() {
-            return Ok(finished);
+            return Ok(Finished::default());
         }
-        let mut tx = self.db.begin().await?;
-        for ((end, lease), numbers) in groups {
-            if let (End::Failed(cause), true) = (end, self.on_failed.is_some()) {
-                let items = self.lock_ours(&mut tx, numbers, *lease).await?;
-                self.tell_failed(&mut tx, &items, cause);
+        let writing = async {
+            let mut finished = Finished::default();
+            let mut tx = self.db.begin().await?;
+            for (end, lease, names) in groups {
+                let changed = self.write_group(&mut tx, end, *lease, *names).await?;
+                let count = match end {
+                    End::Done => &mut finished.done,
+                    End::Again { .. } => &mut finished.again,
+                    End::Failed(_) => &mut finished.failed,
+                    End::NotTried(_) => &mut finished.not_tried,
+                };
+                *count += changed;
+                finished.stale += names.len().saturating_sub(changed);
             }
-            let changed = self.write_group(&mut tx, end, *lease, numbers).await?;
-            let count = match end {
-                End::Done => &mut finished.done,
-                End::Again { .. } => &mut finished.again,
-                End::Failed(_) => &mut finished.failed,
-                End::NotTried(_) => &mut finished.not_tried,
-            };
-            *count += changed;
-            finished.stale += numbers.len().saturating_sub(changed);
-        }
-        tx.commit().await?;
+            tx.commit().await?;
+            Ok::<_, Error>(finished)
+        };
+        let finished = self.db.bounded(writing).await?;
+        self.metrics.finished(&finished);
         Ok(finished)
     }
 
-    async fn write_group(&self, tx: &mut Tx, end: &End, lease: i64, numbers: &[i64]) -> Result<usize, Error> {
-        let texts = &self.finish;
+    async fn write_group(
+        &self,
+        tx: &mut Tx,
+        end: &End,
+        lease: i64,
+        names: Names<'_>,
+    ) -> Result<usize, Error> {
+        let texts = self.finish.of(names);
         let (statement, wait, cause) = match end {
             End::Done => (&texts.done, None, None),
             End::Again { attempts, cause } => {
@@ -133,7 +174,11 @@ impl Queue {
             End::Failed(cause) => (&texts.failed, None, Some(cause)),
             End::NotTried(cause) => (&texts.not_tried, None, Some(cause)),
         };
-        let (text, padding) = statement.of(numbers.len());
+        if let (End::Failed(cause), true) = (end, self.on_failed.is_some()) {
+            let items = self.lock_ours(tx, names, lease).await?;
+            self.tell_failed(tx, &items, cause);
+        }
+        let (text, padding) = statement.of(names.len());
         let changed = db::on!(tx, connection => {
             let mut query = sqlx::query(text);
             if let Some(wait) = wait {
@@ -142,7 +187,7 @@ impl Queue {
             if let Some(cause) = cause {
                 query = query.bind(cause);
             }
-            bind_list!(query.bind(lease), numbers, padding).execute(connection).await?.rows_affected()
+            bind_names!(query.bind(lease), names, padding).execute(connection).await?.rows_affected()
         });
         Ok(changed.try_into().unwrap_or(usize::MAX))
     }
@@ -171,4 +216,9 @@ impl Queue {
         tx.commit().await?;
         Ok(renewed.try_into().unwrap_or(usize::MAX))
     }
+}
+
+/// The condition that items are still ours, who had them under a lease number.
+fn ours(column: &str) -> String {
+    format!("lease = ? AND state = {OPEN} AND {column} IN ({{list}})")
 }

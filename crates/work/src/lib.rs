@@ -1,7 +1,8 @@
 //! Leased work: a queue in SQL whose items are done at least once, in order per key or without any, by any number of workers.
 //!
 //! An item is [pushed](Queue::push) in the transaction that makes it necessary, so it exists just when that was committed. A
-//! [`Worker`] claims a batch for a while (the lease), hands it to its [`Handler`] and writes down what became of each item.
+//! [`Worker`] claims a batch for a while (the lease), hands it to its [`Handler`] and writes down what became of each item. Whoever
+//! pushes may also [have claimed](Queue::push_claimed) an item with that, and do it as soon as it is committed.
 //!
 //! # Promises
 //! - **Nothing is lost.** A worker that dies leaves a lease that ends, and somebody else claims the item.

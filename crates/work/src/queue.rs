@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use base::id::ProcessId;
 use db::{Db, Tx, Value};
 use tokio::sync::Notify;
 
@@ -13,6 +14,9 @@ use crate::keep::KeepTexts;
 use crate::operator::OperatorTexts;
 use crate::statement::Text;
 use crate::{Config, Metrics, New, OnFailed};
+
+/// The lease number, and the attempts, of an item that its pusher has claimed.
+pub(crate) const BORN_CLAIMED: u32 = 1;
 
 /// A queue in a table of its own, which [`mysql_table!`](crate::mysql_table) and [`sqlite_table!`](crate::sqlite_table) describe.
 /// Clones are the same queue.
@@ -47,7 +51,7 @@ impl Queue {
             table,
             push: text.fixed(
                 "INSERT INTO {table} \
-                 (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, created_at, payload)",
+                 (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, holder, created_at, payload)",
             ),
             claim: ClaimTexts::new(&text, max, true),
             finish: FinishTexts::new(&text, max),
@@ -87,8 +91,21 @@ impl Queue {
     ///
     /// Whoever pushes items of the same key must exclude each other until then.
     pub fn push(&self, tx: &mut Tx, items: &[New<'_>]) {
-        tx.insert_at_commit(&self.push, items.iter().map(row));
+        let rows = items.iter().map(|item| row(item, Value::Now, 0, Value::Null));
+        tx.insert_at_commit(&self.push, rows);
         tx.wake_after_commit(&self.pushed);
+    }
+
+    /// Adds items that the pusher has claimed from the start: once the transaction is committed it does them at once, without a
+    /// claim, and says by [`finish_claimed`](Self::finish_claimed) what came of them. If it does not until the lease ends, which
+    /// begins with the commit, any worker claims them.
+    ///
+    /// Only in a queue [without order](Self::unordered): nobody has looked whether it is their turn.
+    pub fn push_claimed(&self, tx: &mut Tx, holder: ProcessId, items: &[New<'_>]) {
+        debug_assert!(!self.is_ordered, "{}: it may be the turn of others", self.table);
+        let until = Value::After(self.config.lease);
+        let rows = items.iter().map(|item| row(item, until, BORN_CLAIMED, holder.as_uuid().into()));
+        tx.insert_at_commit(&self.push, rows);
     }
 
     /// Wakes a worker of this process.
@@ -124,17 +141,18 @@ impl fmt::Debug for Queue {
     }
 }
 
-/// A row that is to be pushed.
-fn row<'a>(item: &'a New<'_>) -> [Value<'a>; 10] {
+/// A row that is to be pushed, claimed so often before.
+fn row<'a>(item: &'a New<'_>, due_at: Value<'a>, claims: u32, holder: Value<'a>) -> [Value<'a>; 11] {
     [
         (&item.id).into(),
         (&item.user).into(),
         item.key.into(),
         key_hash(item.key).into(),
         OPEN.into(),
-        Value::Now,
-        Value::Integer(0),
-        Value::Integer(0),
+        due_at,
+        Value::Integer(claims.into()),
+        Value::Integer(claims.into()),
+        holder,
         Value::Now,
         item.payload.into(),
     ]

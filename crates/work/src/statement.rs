@@ -1,13 +1,14 @@
-//! Statements over lists of numbers.
+//! Statements over lists of items.
 
 use std::sync::Arc;
 
+use base::id::Uuid;
 use db::Dialect;
 use sqlx::AssertSqlSafe;
 
-/// A statement with a list of numbers at its end, `… id IN (?, ?, …)`.
+/// A statement with a list of numbers or names at its end, `… id IN (?, ?, …)`.
 ///
-/// Lists are filled up to a power of two with their last number, so that there are few texts and each is prepared once.
+/// Lists are filled up to a power of two with their last one, so that there are few texts and each is prepared once.
 #[derive(Clone, Debug)]
 pub(crate) struct ListStatement {
     /// By the number of doublings.
@@ -22,7 +23,7 @@ impl ListStatement {
         Self { texts: sizes.map(with).collect() }
     }
 
-    /// The text for a list of this length, and how often its last number is repeated.
+    /// The text for a list of this length, and how often its last one is repeated.
     pub(crate) fn of(&self, length: usize) -> (AssertSqlSafe<Arc<str>>, usize) {
         let padded = length.max(1).next_power_of_two();
         let at = (padded.trailing_zeros() as usize).min(self.texts.len() - 1);
@@ -30,7 +31,10 @@ impl ListStatement {
     }
 }
 
-/// Binds a list of numbers behind what is bound already.
+/// How many items are named by their ids in one statement.
+pub(crate) const IDS_AT_ONCE: usize = 500;
+
+/// Binds a list of numbers, or of names' bytes, behind what is bound already.
 macro_rules! bind_list {
     ($query:expr, $numbers:expr, $padding:expr) => {{
         let mut query = $query;
@@ -45,6 +49,39 @@ macro_rules! bind_list {
     }};
 }
 pub(crate) use bind_list;
+
+/// Which items a statement is about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Names<'a> {
+    Numbers(&'a [i64]),
+    /// At most [`IDS_AT_ONCE`].
+    Ids(&'a [Uuid]),
+}
+
+impl Names<'_> {
+    pub(crate) const fn len(&self) -> usize {
+        match self {
+            Self::Numbers(numbers) => numbers.len(),
+            Self::Ids(ids) => ids.len(),
+        }
+    }
+}
+
+/// As [`bind_list`], for [`Names`].
+macro_rules! bind_names {
+    ($query:expr, $names:expr, $padding:expr) => {
+        match $names {
+            $crate::statement::Names::Numbers(numbers) => {
+                $crate::statement::bind_list!($query, numbers, $padding)
+            }
+            $crate::statement::Names::Ids(ids) => {
+                let ids: Vec<&[u8]> = ids.iter().map(|id| &id.as_bytes()[..]).collect();
+                $crate::statement::bind_list!($query, ids, $padding)
+            }
+        }
+    };
+}
+pub(crate) use bind_names;
 
 fn places(count: usize) -> String {
     let mut text = "?, ".repeat(count);

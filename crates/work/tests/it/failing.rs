@@ -11,6 +11,7 @@ testkit::on_all_stores!(
     what_a_failure_entails_is_written_with_it,
     what_attempts_that_are_used_up_entail_is_written_too,
     what_a_worker_that_never_reports_leaves_is_written_by_the_claim,
+    what_the_failure_of_an_item_born_claimed_entails_is_written,
     a_stale_failure_entails_nothing,
     a_failure_is_not_written_without_what_it_entails,
 );
@@ -106,6 +107,19 @@ async fn what_a_worker_that_never_reports_leaves_is_written_by_the_claim(place: 
     let noted = noted(&db).await;
     let noted: Vec<_> = noted.iter().map(|(text, attempts, _)| (text.as_str(), *attempts)).collect();
     assert_eq!(noted, [("a:1", 2), ("b:1", 2)]);
+}
+
+async fn what_the_failure_of_an_item_born_claimed_entails_is_written(place: &SqlPlace) {
+    let (db, queue, _) = start(place, config()).await;
+    let (queue, id) = (queue.unordered(), Uuid::now_v7());
+    let mut tx = db.begin().await.unwrap();
+    let new = New { id, user: Uuid::nil(), key: "a", payload: b"a:1" };
+    queue.push_claimed(&mut tx, ProcessId::generate(), &[new]);
+    tx.commit().await.unwrap();
+    let unknown = Uuid::now_v7();
+    let finished = queue.finish_claimed(&[id, unknown], &Outcome::Failed("bad".into())).await.unwrap();
+    assert_eq!((finished.failed, finished.stale), (1, 1));
+    assert_eq!(noted(&db).await, [("a:1".into(), 1, "bad".into())]);
 }
 
 async fn a_stale_failure_entails_nothing(place: &SqlPlace) {
