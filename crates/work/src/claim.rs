@@ -22,6 +22,8 @@ const BEHIND_SILENT: Duration = Duration::from_secs(1);
 /// For how long somebody at work is taken to be alive and soon done. Less if the lease is short: whoever renews it more often
 /// than this would never make way, however long they take.
 const SILENT: Duration = Duration::from_secs(2);
+/// Nobody waits for longer, whatever somebody far away has asked for. The store could not add it to its time.
+const LONGEST: Duration = Duration::from_secs(10 * 366 * 86_400);
 /// Why an item has failed whose last lease just ended.
 const NEVER_SAID: &str = "attempts are used up; the last worker did not say what came of it";
 
@@ -271,6 +273,7 @@ impl Before {
     }
 }
 
+/// A time from now on, as the store reckons it.
 pub(crate) fn millis(duration: Duration) -> i64 {
-    duration.as_millis().try_into().unwrap_or(i64::MAX)
+    duration.min(LONGEST).as_millis().try_into().unwrap_or(i64::MAX)
 }

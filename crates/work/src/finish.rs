@@ -24,6 +24,8 @@ pub struct Finished {
     pub again: usize,
     pub failed: usize,
     pub not_tried: usize,
+    /// Put off, without an attempt.
+    pub later: usize,
     /// No longer ours: somebody else has claimed them, or an operator has decided on them.
     pub stale: usize,
 }
@@ -42,6 +44,7 @@ pub(crate) struct EndTexts {
     again: ListStatement,
     failed: ListStatement,
     not_tried: ListStatement,
+    later: ListStatement,
     /// Those that are still ours, locked.
     pub(crate) ours: ListStatement,
 }
@@ -74,6 +77,7 @@ impl EndTexts {
             failed: list(&format!("state = {FAILED}, due_at = {{now}}, holder = NULL, cause = ?")),
             // Back to where it was in the line.
             not_tried: list("due_at = created_at, attempts = attempts - 1, holder = NULL, cause = ?"),
+            later: list("due_at = {now} + ?, attempts = attempts - 1, holder = NULL, cause = ?"),
             ours: text.list(
                 &format!(
                     "SELECT id, item_id, user_id, item_key, key_hash, payload, attempts, created_at FROM {{table}} \
@@ -89,9 +93,10 @@ impl EndTexts {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Done,
-    Again { attempts: u32, cause: String },
+    Again { attempts: u32, at_least: Duration, cause: String },
     Failed(String),
     NotTried(String),
+    Later { after: Duration, cause: String },
 }
 
 impl Queue {
@@ -121,13 +126,20 @@ impl Queue {
 
     fn end(&self, attempts: u32, outcome: &Outcome) -> End {
         let short = |cause: &str| cause.chars().take(CAUSE).collect();
+        let again = |at_least: Duration, cause: &str| {
+            if attempts < self.config.max_attempts {
+                End::Again { attempts, at_least, cause: short(cause) }
+            } else {
+                End::Failed(short(cause))
+            }
+        };
         match outcome {
             Outcome::Done => End::Done,
-            Outcome::Again(cause) if attempts < self.config.max_attempts => {
-                End::Again { attempts, cause: short(cause) }
-            }
-            Outcome::Again(cause) | Outcome::Failed(cause) => End::Failed(short(cause)),
+            Outcome::Again(cause) => again(Duration::ZERO, cause),
+            Outcome::AgainAfter { after, cause } => again(*after, cause),
+            Outcome::Failed(cause) => End::Failed(short(cause)),
             Outcome::NotTried(cause) => End::NotTried(short(cause)),
+            Outcome::Later { after, cause } => End::Later { after: *after, cause: short(cause) },
         }
     }
 
@@ -146,6 +158,7 @@ impl Queue {
                     End::Again { .. } => &mut finished.again,
                     End::Failed(_) => &mut finished.failed,
                     End::NotTried(_) => &mut finished.not_tried,
+                    End::Later { .. } => &mut finished.later,
                 };
                 *count += changed;
                 finished.stale += names.len().saturating_sub(changed);
@@ -168,11 +181,12 @@ impl Queue {
         let texts = self.finish.of(names);
         let (statement, wait, cause) = match end {
             End::Done => (&texts.done, None, None),
-            End::Again { attempts, cause } => {
-                (&texts.again, Some(self.config.retry.after(*attempts)), Some(cause))
+            End::Again { attempts, at_least, cause } => {
+                (&texts.again, Some(self.config.retry.after(*attempts).max(*at_least)), Some(cause))
             }
             End::Failed(cause) => (&texts.failed, None, Some(cause)),
             End::NotTried(cause) => (&texts.not_tried, None, Some(cause)),
+            End::Later { after, cause } => (&texts.later, Some(*after), Some(cause)),
         };
         if let (End::Failed(cause), true) = (end, self.on_failed.is_some()) {
             let items = self.lock_ours(tx, names, lease).await?;

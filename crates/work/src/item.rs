@@ -1,5 +1,7 @@
 //! An item of work.
 
+use std::time::Duration;
+
 use base::Timestamp;
 use base::id::Uuid;
 use sha2::{Digest, Sha256};
@@ -40,10 +42,20 @@ pub enum Outcome {
     Done,
     /// It failed, and may succeed later.
     Again(String),
+    /// As [`Again`](Self::Again), and not before this time has passed: whoever it is for asks for that.
+    AgainAfter {
+        after: Duration,
+        cause: String,
+    },
     /// It can never succeed.
     Failed(String),
     /// It was not its fault that nothing was done: the attempt does not count.
     NotTried(String),
+    /// As [`NotTried`](Self::NotTried), and it is known for how long there is no use in trying.
+    Later {
+        after: Duration,
+        cause: String,
+    },
 }
 
 /// The state of an item as an operator sees it.

@@ -62,7 +62,7 @@ impl Metrics {
         registry.register("work_claimed", "Items that were claimed", families.claimed.clone());
         registry.register(
             "work_finished",
-            "Items by what became of them: done, again, failed, not_tried, stale (the lease had ended)",
+            "Items by what became of them: done, again, failed, not_tried, later, stale (the lease had ended)",
             families.finished.clone(),
         );
         registry.register(
@@ -103,12 +103,13 @@ impl Metrics {
     }
 
     pub(crate) fn finished(&self, finished: &Finished) {
-        let Finished { done, again, failed, not_tried, stale } = *finished;
+        let Finished { done, again, failed, not_tried, later, stale } = *finished;
         let all = [
             ("done", done),
             ("again", again),
             ("failed", failed),
             ("not_tried", not_tried),
+            ("later", later),
             ("stale", stale),
         ];
         for (outcome, count) in all.into_iter().filter(|(_, count)| *count > 0) {

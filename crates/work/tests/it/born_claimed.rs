@@ -90,6 +90,8 @@ async fn every_outcome_is_written_for_what_is_born_claimed(place: &SqlPlace) {
         (&once.unordered(), again, State::Failed, 1),
         (&queue, Outcome::Failed("x".into()), State::Failed, 1),
         (&queue, Outcome::NotTried("x".into()), State::Pending, 0),
+        (&queue, Outcome::Later { after: Duration::ZERO, cause: "x".into() }, State::Pending, 0),
+        (&queue, Outcome::AgainAfter { after: Duration::ZERO, cause: "x".into() }, State::Pending, 1),
     ] {
         let ids = push_claimed(&db, queue, holder, 1).await;
         assert_eq!(queue.finish_claimed(&ids, &outcome).await.unwrap().stale, 0);

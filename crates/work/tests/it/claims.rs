@@ -13,6 +13,9 @@ testkit::on_all_stores!(
     a_renewed_lease_lasts,
     a_failed_attempt_waits_and_comes_again,
     what_was_not_tried_is_not_counted_and_keeps_its_place,
+    what_is_for_later_waits_and_is_not_counted,
+    a_longer_wait_than_that_of_the_policy_can_be_asked_for,
+    whoever_asks_for_ages_waits_for_long,
     attempts_are_used_up,
     a_worker_that_never_reports_uses_up_attempts_too,
     nobody_waits_for_anybody,
@@ -74,12 +77,14 @@ async fn a_lease_that_ended_is_claimed_again_and_its_first_holder_changes_nothin
         Outcome::Again("x".into()),
         Outcome::Failed("x".into()),
         Outcome::NotTried("x".into()),
+        Outcome::Later { after: Duration::ZERO, cause: "x".into() },
+        Outcome::AgainAfter { after: Duration::ZERO, cause: "x".into() },
     ] {
         let finished = queue.finish(&all(&first, &outcome)).await.unwrap();
         assert_eq!(finished.stale, 2, "{outcome:?}");
     }
     assert_eq!(queue.renew(&first).await.unwrap().0, 0);
-    assert_eq!(queue.metrics().stale(), 8);
+    assert_eq!(queue.metrics().stale(), 12);
     let entries = queue.list(Filter::Open, 10).await.unwrap();
     assert!(
         entries.iter().all(|entry| entry.state == State::InFlight && entry.cause.is_none()),
@@ -133,6 +138,62 @@ async fn what_was_not_tried_is_not_counted_and_keeps_its_place(place: &SqlPlace)
             queue.finish(&all(&items, &Outcome::NotTried("the bus is away".into()))).await.unwrap();
         assert_eq!(finished.not_tried, 1);
     }
+}
+
+async fn what_is_for_later_waits_and_is_not_counted(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), Config { max_attempts: 1, ..config() });
+    push(&db, &queue, &["a:1", "b:1"]).await;
+    let items = claim(&queue).await;
+    let later = |millis| Outcome::Later { after: Duration::from_millis(millis), cause: "closed".into() };
+    let began = std::time::Instant::now();
+    let outcomes: Vec<_> = items.iter().cloned().zip([later(300), later(60_000)]).collect();
+    let finished = queue.finish(&outcomes).await.unwrap();
+    assert_eq!((finished.later, finished.not_tried, finished.failed), (2, 0, 0));
+    let entry = queue.find(items[1].id).await.unwrap().unwrap();
+    assert_eq!((entry.state, entry.attempts, entry.cause.as_deref()), (State::Pending, 0, Some("closed")));
+    let again = claim_something(&queue).await;
+    assert!(began.elapsed() >= Duration::from_millis(300), "{:?}", began.elapsed());
+    assert_eq!((texts(&again), again[0].attempts), (vec!["a:1".to_owned()], 1));
+}
+
+async fn a_longer_wait_than_that_of_the_policy_can_be_asked_for(place: &SqlPlace) {
+    let db = open(place).await;
+    let retry = Backoff::new(Duration::from_secs(60), Duration::from_secs(60));
+    let queue = queue_on(db.clone(), Config { max_attempts: 2, retry, ..config() });
+    push(&db, &queue, &["a:1", "b:1"]).await;
+    let items = claim(&queue).await;
+    let after = |seconds| Outcome::AgainAfter { after: Duration::from_secs(seconds), cause: "busy".into() };
+    let outcomes: Vec<_> = items.iter().cloned().zip([after(1), after(1_000)]).collect();
+    assert_eq!(queue.finish(&outcomes).await.unwrap().again, 2);
+    let now = db.now().await.unwrap();
+    // The policy's own wait is half a minute at least, and a minute at most.
+    for (item, least, most) in [(&items[0], 20, 61), (&items[1], 900, 1_001)] {
+        let entry = queue.find(item.id).await.unwrap().unwrap();
+        let (least, most) = (now.after(Duration::from_secs(least)), now.after(Duration::from_secs(most)));
+        assert!(entry.due > least && entry.due < most, "{entry:?}");
+        assert_eq!((entry.attempts, entry.cause.as_deref()), (1, Some("busy")));
+    }
+    // The attempt counts: here it is the last.
+    let hasty = queue_on(db.clone(), Config { max_attempts: 1, ..config() });
+    push(&db, &hasty, &["c:1"]).await;
+    assert_eq!(hasty.finish(&all(&claim(&hasty).await, &after(1))).await.unwrap().failed, 1);
+}
+
+/// What somebody far away asks for may be any number.
+async fn whoever_asks_for_ages_waits_for_long(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    push(&db, &queue, &["a:1", "b:1"]).await;
+    let items = claim(&queue).await;
+    let outcomes = [
+        Outcome::Later { after: Duration::MAX, cause: "x".into() },
+        Outcome::AgainAfter { after: Duration::MAX, cause: "x".into() },
+    ];
+    let outcomes: Vec<_> = items.iter().cloned().zip(outcomes).collect();
+    let finished = queue.finish(&outcomes).await.unwrap();
+    assert_eq!((finished.later, finished.again), (1, 1));
+    assert!(claim(&queue).await.is_empty());
 }
 
 async fn attempts_are_used_up(place: &SqlPlace) {
