@@ -26,6 +26,7 @@
 
 mod claim;
 mod config;
+mod decide;
 mod failed;
 mod finish;
 mod item;
@@ -39,11 +40,12 @@ mod worker;
 
 pub use claim::Claim;
 pub use config::Config;
+pub use decide::Unfit;
 pub use failed::{FailedItem, OnFailed};
 pub use finish::Finished;
 pub use item::{Item, New, Outcome, State};
 pub use keep::Keeper;
 pub use metrics::Metrics;
-pub use operator::{BlockedKey, Entry, Filter, Unfit};
+pub use operator::{BlockedKey, Entry, Filter};
 pub use queue::Queue;
 pub use worker::{Handler, Report, Worker};

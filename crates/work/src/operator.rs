@@ -1,4 +1,4 @@
-//! What an operator can see and do.
+//! What an operator can see, and have done again.
 
 use std::sync::Arc;
 
@@ -56,26 +56,12 @@ pub enum Filter {
     Skipped,
 }
 
-/// The item is not in a state for this.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unfit {
-    #[error("there is no such item")]
-    Unknown,
-    #[error("it is finished already")]
-    Finished,
-    #[error("it has not failed; it is tried again by itself")]
-    NotFailed,
-}
-
 #[derive(Clone, Debug)]
 pub(crate) struct OperatorTexts {
     all: Arc<str>,
     of_state: Arc<str>,
     by_item_id: Arc<str>,
     by_number: Arc<str>,
-    lock: Arc<str>,
-    set: Arc<str>,
-    bring_forward: Arc<str>,
     blocked: Arc<str>,
     done_since: Arc<str>,
     again: ListStatement,
@@ -95,13 +81,6 @@ impl OperatorTexts {
             of_state: select("{by_state} WHERE state = ? AND id < ? ORDER BY due_at, id LIMIT ?"),
             by_item_id: select("WHERE item_id = ?"),
             by_number: select("WHERE id = ?"),
-            lock: text.fixed("SELECT state, key_hash FROM {table} WHERE id = ? {for_update}"),
-            set: text.fixed(
-                "UPDATE {table} SET state = ?, due_at = ?, attempts = 0, holder = NULL, lease = lease + 1 WHERE id = ?",
-            ),
-            bring_forward: text.fixed(
-                "UPDATE {table} SET due_at = created_at WHERE key_hash = ? AND id > ? AND state = 0 AND holder IS NULL",
-            ),
             blocked: text.fixed(&format!(
                 "SELECT f.item_key, f.id, f.item_id, f.cause, f.due_at, \
                  (SELECT COUNT(*) FROM {{table}} w WHERE w.key_hash = f.key_hash AND w.id > f.id AND w.state = {OPEN}) \
@@ -173,51 +152,6 @@ impl Queue {
             Ok(row.map(entry))
         };
         self.db.bounded(reading).await
-    }
-
-    /// Has an item that has failed tried again from the beginning, and what waits behind it after it.
-    pub async fn retry(&self, number: i64) -> Result<Result<(), Unfit>, Error> {
-        self.decide(number, OPEN).await
-    }
-
-    /// Gives up an item that is not finished, so that its key goes on without it.
-    pub async fn skip(&self, number: i64) -> Result<Result<(), Unfit>, Error> {
-        self.decide(number, SKIPPED).await
-    }
-
-    async fn decide(&self, number: i64, state: i32) -> Result<Result<(), Unfit>, Error> {
-        let deciding = async {
-            let mut tx = self.db.begin().await?;
-            let lock = AssertSqlSafe(self.operator.lock.clone());
-            let found: Option<(i32, i64)> = db::on!(tx, connection => sqlx::query_as(lock).bind(number).fetch_optional(connection).await?);
-            let key_hash = match found {
-                None => return Ok(Err(Unfit::Unknown)),
-                Some((DONE | SKIPPED, _)) => return Ok(Err(Unfit::Finished)),
-                Some((OPEN, _)) if state == OPEN => return Ok(Err(Unfit::NotFailed)),
-                Some((_, key_hash)) => key_hash,
-            };
-            let (set, forward) = (
-                AssertSqlSafe(self.operator.set.clone()),
-                AssertSqlSafe(self.operator.bring_forward.clone()),
-            );
-            let now = self.now(&mut tx).await?;
-            db::on!(tx, connection => {
-                sqlx::query(set).bind(state).bind(now).bind(number).execute(&mut *connection).await?;
-                if self.is_ordered {
-                    sqlx::query(forward).bind(key_hash).bind(number).execute(&mut *connection).await?;
-                }
-            });
-            tx.wake_after_commit(&self.pushed);
-            tx.commit().await?;
-            Ok(Ok(()))
-        };
-        self.db.bounded(deciding).await
-    }
-
-    async fn now(&self, tx: &mut db::Tx) -> Result<i64, Error> {
-        let text = AssertSqlSafe(format!("SELECT {}", tx.dialect().now()));
-        let (now,) = db::on!(tx, connection => sqlx::query_as(text).fetch_one(connection).await?);
-        Ok(now)
     }
 
     /// Keys whose first item has failed, the longest blocked first; none in a queue without order.

@@ -8,6 +8,7 @@ use db::{Db, Tx, Value};
 use tokio::sync::Notify;
 
 use crate::claim::ClaimTexts;
+use crate::decide::DecideTexts;
 use crate::finish::FinishTexts;
 use crate::item::{DONE, FAILED, OPEN, SKIPPED, key_hash};
 use crate::keep::KeepTexts;
@@ -40,6 +41,7 @@ pub struct Inner {
     pub(crate) finish: FinishTexts,
     pub(crate) keep: KeepTexts,
     pub(crate) operator: OperatorTexts,
+    pub(crate) decide: DecideTexts,
 }
 
 impl Queue {
@@ -57,6 +59,7 @@ impl Queue {
             finish: FinishTexts::new(&text, max),
             keep: KeepTexts::new(&text),
             operator: OperatorTexts::new(&text),
+            decide: DecideTexts::new(&text),
             db,
             config,
             metrics,

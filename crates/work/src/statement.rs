@@ -106,10 +106,12 @@ impl Text {
         let skip_locked = dialect.pick("", "FOR UPDATE SKIP LOCKED");
         // Left to themselves, the servers now and then prefer to walk past everything that is finished.
         let by_state = dialect.pick("", "FORCE INDEX (by_state)");
+        let by_key = dialect.pick("", "FORCE INDEX (by_key)");
         let for_update = dialect.pick("", "FOR UPDATE");
         text.replace("{skip_locked}", skip_locked)
             .replace("{for_update}", for_update)
             .replace("{by_state}", by_state)
+            .replace("{by_key}", by_key)
             .replace("{now}", dialect.now())
             .replace("{table}", table)
     }

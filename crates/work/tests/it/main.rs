@@ -4,6 +4,7 @@
 
 mod born_claimed;
 mod claims;
+mod deciding;
 mod failing;
 mod keeping;
 mod order;
