@@ -35,6 +35,7 @@ pub(crate) struct FinishTexts {
     by_number: EndTexts,
     by_id: EndTexts,
     renew: ListStatement,
+    save: ListStatement,
 }
 
 /// One for each end.
@@ -54,6 +55,10 @@ impl FinishTexts {
         Self {
             by_number: EndTexts::new(text, "id", max),
             by_id: EndTexts::new(text, "item_id", IDS_AT_ONCE),
+            save: text.list(
+                &format!("UPDATE {{table}} SET payload = ?, due_at = {{now}} + ? WHERE {}", ours("id")),
+                1,
+            ),
             renew: text.list(&format!("UPDATE {{table}} SET due_at = {{now}} + ? WHERE {}", ours("id")), max),
         }
     }
@@ -215,6 +220,21 @@ impl Queue {
         let until = Instant::now() + self.config.lease;
         let renewed = self.db.bounded(self.renew_groups(&groups, self.config.lease)).await?;
         Ok((renewed, until))
+    }
+
+    /// Writes a new payload for an item, in the caller's transaction, and makes its lease last from then on: how far somebody got
+    /// who takes long, so that others can go on from there. False if the item is no longer ours: then the caller rolls back.
+    ///
+    /// The item that the caller has, and a worker its outcome, stay what they are.
+    pub async fn save(&self, tx: &mut Tx, item: &Item, payload: &[u8]) -> Result<bool, Error> {
+        let numbers = [item.number];
+        let (text, padding) = self.finish.save.of(numbers.len());
+        let lease = millis(self.config.lease);
+        let changed = db::on!(tx, connection => {
+            let query = sqlx::query(text).bind(payload).bind(lease).bind(item.lease);
+            bind_list!(query, numbers, padding).execute(connection).await?.rows_affected()
+        });
+        Ok(changed > 0)
     }
 
     async fn renew_groups(&self, groups: &BTreeMap<i64, Vec<i64>>, lease: Duration) -> Result<usize, Error> {

@@ -10,6 +10,7 @@
 //!   whoever writes down an outcome names the number that they had. What no longer fits is counted, not written.
 //! - **Order per key.** An item is claimed only when the one before it of the same key is finished, or claimed with it and done
 //!   first. One that failed for good holds up its key, and no other, until an operator tries it again or skips it. A queue may do [without](Queue::unordered).
+//! - **Work that takes long goes on where it was.** Its handler [saves](Queue::save) how far it got in the transaction that got it there.
 //! - **What a failure entails comes with it.** A queue can be [told](Queue::on_failed) what to write when an item fails for good; it is
 //!   written in the transaction that marks the item, whoever does that, and never without it.
 //! - **The store's clock** decides on leases and waits, whatever the clocks of the workers say.

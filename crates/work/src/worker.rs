@@ -1,6 +1,7 @@
 //! Doing the work.
 
 use std::collections::HashSet;
+use std::convert::Infallible;
 use std::time::Duration;
 
 use base::Backoff;
@@ -146,20 +147,30 @@ impl<H: Handler> Worker<H> {
 
     /// Has the items done, where there is an order those of one key one after the other, and keeps the lease meanwhile.
     async fn handle(&self, items: Vec<Item>, mut until: Instant) -> (Vec<(Item, Outcome)>, Instant) {
+        let all = items.clone();
+        let outcomes = tokio::select! {
+            outcomes = self.handle_in_order(items) => outcomes,
+            never = self.keep_lease(&all, &mut until) => match never {},
+        };
+        (outcomes, until)
+    }
+
+    /// Beside the work, never in its way: to renew a lease may have to wait for what the handler itself holds in the store.
+    async fn keep_lease(&self, items: &[Item], until: &mut Instant) -> Infallible {
         let mut heartbeat = tokio::time::interval(self.queue.config.lease / 3);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         heartbeat.reset();
-        let all = items.clone();
-        let mut work = std::pin::pin!(self.handle_in_order(items));
         loop {
-            tokio::select! {
-                outcomes = &mut work => return (outcomes, until),
-                _ = heartbeat.tick() => match self.queue.renew(&all).await {
-                    Ok((_, renewed)) => until = renewed,
-                    Err(error) => {
-                        tracing::warn!(queue = self.queue.table, cause = chain(&error), "a lease was not renewed");
-                    }
-                },
+            heartbeat.tick().await;
+            match self.queue.renew(items).await {
+                Ok((_, renewed)) => *until = renewed,
+                Err(error) => {
+                    tracing::warn!(
+                        queue = self.queue.table,
+                        cause = chain(&error),
+                        "a lease was not renewed"
+                    );
+                }
             }
         }
     }

@@ -12,6 +12,7 @@ testkit::on_all_stores!(
     what_attempts_that_are_used_up_entail_is_written_too,
     what_a_worker_that_never_reports_leaves_is_written_by_the_claim,
     what_the_failure_of_an_item_born_claimed_entails_is_written,
+    a_failure_has_the_payload_that_was_saved_last,
     a_stale_failure_entails_nothing,
     a_failure_is_not_written_without_what_it_entails,
 );
@@ -120,6 +121,17 @@ async fn what_the_failure_of_an_item_born_claimed_entails_is_written(place: &Sql
     let finished = queue.finish_claimed(&[id, unknown], &Outcome::Failed("bad".into())).await.unwrap();
     assert_eq!((finished.failed, finished.stale), (1, 1));
     assert_eq!(noted(&db).await, [("a:1".into(), 1, "bad".into())]);
+}
+
+async fn a_failure_has_the_payload_that_was_saved_last(place: &SqlPlace) {
+    let (db, queue, _) = start(place, config()).await;
+    push(&db, &queue, &["a:1"]).await;
+    let items = claim(&queue).await;
+    let mut tx = db.begin().await.unwrap();
+    assert!(queue.save(&mut tx, &items[0], b"a:2").await.unwrap());
+    tx.commit().await.unwrap();
+    queue.finish(&all(&items, &Outcome::Failed("bad".into()))).await.unwrap();
+    assert_eq!(noted(&db).await[0].0, "a:2");
 }
 
 async fn a_stale_failure_entails_nothing(place: &SqlPlace) {

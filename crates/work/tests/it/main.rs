@@ -8,6 +8,7 @@ mod deciding;
 mod failing;
 mod keeping;
 mod order;
+mod saving;
 mod unordered;
 mod workers;
 
