@@ -12,6 +12,7 @@
 mod document;
 mod effective;
 mod layers;
+mod network;
 mod problem;
 mod reader;
 mod secret;
@@ -22,6 +23,7 @@ mod unknown;
 pub use document::{every_key, reference_keys};
 pub use effective::Effective;
 pub use layers::{ENV_PREFIX, Layers, env_name};
+pub use network::{Network, NotANetwork};
 pub use problem::{Origin, Problem, Problems};
 pub use reader::Reader;
 pub use secret::{Secret, redacted};

@@ -38,6 +38,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use ::config::Network;
 use account::Accounts;
 use axum::Router;
 use base::Clock;
@@ -47,7 +48,6 @@ use limits::Limits;
 use matchmaking::Players;
 use oidc::Provider;
 use runtime::Drain;
-use runtime::http::Network;
 use runtime::lifecycle::LoopError;
 use serde_json::Value;
 use url::Url;

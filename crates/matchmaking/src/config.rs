@@ -8,6 +8,7 @@ use ::config::{ByteSize, Choice, Reader, Rejected, Secret, Section, Setting, Val
 use base::Clock;
 use hot::HotUrl;
 use url::Url;
+use webhook::Secrets;
 
 use crate::engine::{Assigner, EngineConfig, Fifo, PluginError, Profile, StaticList, Webhook, WebhookConfig};
 use crate::frontend::FrontendConfig;
@@ -48,7 +49,7 @@ struct AssignerConfig {
     kind: AssignerKind,
     addresses: Vec<String>,
     url: Option<Url>,
-    secret: Option<Secret>,
+    secrets: Option<Secrets>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,7 +157,7 @@ impl Config {
             let profile = ProfileConfig { players: 2, assigner: assigner.clone(), pools: BTreeMap::new() };
             self.profiles.insert("duel".to_owned(), profile);
             let addresses = vec![format!("{}.demo.invalid:7777", StaticList::MATCH_ID)];
-            let demo = AssignerConfig { kind: AssignerKind::Static, addresses, url: None, secret: None };
+            let demo = AssignerConfig { kind: AssignerKind::Static, addresses, url: None, secrets: None };
             self.assigners.insert(assigner, demo);
         }
         if self.queues.is_empty() {
@@ -200,7 +201,7 @@ impl AssignerConfig {
     fn build(&self, timeout: Duration, clock: &Clock) -> Result<Arc<dyn Assigner>, PluginError> {
         Ok(match (self.kind, &self.url) {
             (AssignerKind::Webhook, Some(url)) => {
-                let config = WebhookConfig { url: url.clone(), secret: self.secret.clone(), timeout };
+                let config = WebhookConfig { url: url.clone(), secrets: self.secrets.clone(), timeout };
                 Arc::new(Webhook::new(config, clock.clone())?)
             }
             _ => Arc::new(StaticList::new(self.addresses.clone())),
@@ -251,11 +252,16 @@ impl Section for PoolConfig {
 
 impl Section for AssignerConfig {
     fn read(reader: &mut Reader<'_>) -> Self {
+        let secret: Option<Secret> = reader.optional("secret");
+        let secrets = secret.as_ref().map(Secrets::from_text).transpose();
+        if let Err(bad) = &secrets {
+            reader.check(&["secret"], false, || bad.to_string());
+        }
         let config = Self {
             kind: reader.get("kind"),
             addresses: reader.optional("addresses").unwrap_or_default(),
             url: reader.optional("url"),
-            secret: reader.optional("secret"),
+            secrets: secrets.unwrap_or_default(),
         };
         match config.kind {
             AssignerKind::Static => reader.check(&["addresses"], !config.addresses.is_empty(), || {
@@ -357,11 +363,43 @@ mod tests {
         }
     }
 
+    /// A section that has nothing but assigners.
+    #[derive(Debug)]
+    struct Assigners(BTreeMap<String, AssignerConfig>);
+
+    impl Section for Assigners {
+        fn read(reader: &mut Reader<'_>) -> Self {
+            Self(reader.tables("assigners"))
+        }
+    }
+
+    fn assigner(text: &str) -> Result<AssignerConfig, String> {
+        let reference =
+            "[assigners.NAME]\nkind = \"static\"\n# addresses = []\n# url = \"http://x\"\n# secret = \"x\"\n";
+        let text = format!("[assigners.fleet]\nkind = \"webhook\"\nurl = \"http://10.0.0.1/\"\n{text}");
+        let loaded = load(Layers::new(reference).with_file_text(Path::new("play.toml"), &text));
+        let assigners = loaded.map(|Loaded { config: Assigners(assigners), .. }| assigners);
+        assigners.map(|assigners| assigners["fleet"].clone()).map_err(|problems| problems.to_string())
+    }
+
     fn queues(text: &str) -> Result<BTreeMap<String, Queue>, String> {
         let reference = "[queues.NAME]\nbeside_others = false\nnumbers = []\nstrings = []\ntags = []\n\
                          # cancel_when_gone = \"30s\"\n# ticket_ttl = \"10m\"\n";
         let loaded = load(Layers::new(reference).with_file_text(Path::new("play.toml"), text));
         loaded.map(|Loaded { config: Queues(queues), .. }| queues).map_err(|problems| problems.to_string())
+    }
+
+    #[test]
+    fn a_secret_that_cannot_be_read_is_refused_and_not_shown() {
+        assert!(assigner("").unwrap().secrets.is_none());
+        for good in ["any text", "whsec_dGhpcyBpcyBub3QgcmVhbGx5IGEgc2VjcmV0"] {
+            assert!(assigner(&format!("secret = {good:?}")).unwrap().secrets.is_some(), "{good}");
+        }
+        for (bad, why) in [("whsec_hush!", "must be base64"), ("whsec_aHVzaA==", "must be 24 to 64 bytes")] {
+            let problem = assigner(&format!("secret = {bad:?}")).unwrap_err();
+            assert!(problem.contains("assigners.fleet.secret: ") && problem.contains(why), "{problem}");
+            assert!(!problem.contains("hush") && !problem.contains("aHVz"), "{problem}");
+        }
     }
 
     #[test]

@@ -25,7 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("hot", &["base", "config"]),
     ("limits", &["base", "config", "hot"]),
     ("load", &[]),
-    ("matchmaking", &["base", "bus", "config", "hot", "proto", "runtime"]),
+    ("matchmaking", &["base", "bus", "config", "hot", "proto", "runtime", "webhook"]),
     ("oidc", &["base", "config"]),
     ("outbox", &["base", "bus", "db", "runtime", "work"]),
     (
@@ -50,6 +50,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("proto", &[]),
     ("runtime", &["base", "config"]),
     ("testkit", &[]),
+    ("webhook", &["base", "config"]),
     ("work", &["base", "config", "db", "runtime"]),
     ("xtask", &[]),
 ];

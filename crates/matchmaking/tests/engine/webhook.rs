@@ -19,6 +19,7 @@ use matchmaking::model::TicketId;
 use serde_json::{Value, json};
 use sha2::Sha256;
 use tokio::net::TcpListener;
+use webhook::Secrets;
 
 use crate::PATIENCE;
 use crate::plugins::duels;
@@ -55,10 +56,14 @@ async fn serve(State((asked, answer)): State<(Asked, Answer)>, headers: HeaderMa
     answer(&serde_json::from_slice(&body).unwrap())
 }
 
+fn secrets(text: &str) -> Secrets {
+    Secrets::from_text(&Secret::parse(&Text::Text(text.to_owned())).unwrap()).unwrap()
+}
+
 fn profile(url: &str, secret: Option<&str>, clock: &Clock) -> Profile {
     let config = WebhookConfig {
         url: url.parse().unwrap(),
-        secret: secret.map(|secret| Secret::parse(&Text::Text(secret.to_owned())).unwrap()),
+        secrets: secret.map(secrets),
         timeout: Duration::from_secs(10),
     };
     Profile { assigner: Arc::new(Webhook::new(config, clock.clone()).unwrap()), ..duels() }
@@ -122,9 +127,9 @@ async fn the_service_is_told_what_it_needs_and_its_answer_is_written() {
 
 #[tokio::test]
 async fn requests_are_signed_with_the_secret() {
-    let key = b"not really a secret";
+    let key = b"this is not really a secret";
     let whsec = format!("whsec_{}", BASE64.encode(key));
-    for secret in [whsec.as_str(), "not really a secret"] {
+    for secret in [whsec.as_str(), "this is not really a secret"] {
         let (service, world) = (Service::start(all).await, World::in_memory());
         let engine = world.engine(vec![profile(&service.url, Some(secret), &world.clock)]);
         let mut ids = Vec::new();
@@ -222,8 +227,11 @@ async fn a_service_that_takes_too_long_is_given_up() {
     assert_released(silent).await;
     // Its own.
     let (service, world) = (Service::start(silent).await, World::in_memory());
-    let config =
-        WebhookConfig { url: service.url.parse().unwrap(), secret: None, timeout: Duration::from_millis(50) };
+    let config = WebhookConfig {
+        url: service.url.parse().unwrap(),
+        secrets: None,
+        timeout: Duration::from_millis(50),
+    };
     let assigner = Arc::new(Webhook::new(config, world.clock.clone()).unwrap());
     let config = EngineConfig { assigner_timeout: PATIENCE, ..engine_config() };
     let engine = world.engine_with(vec![Profile { assigner, ..duels() }], config);
@@ -240,14 +248,4 @@ async fn a_service_that_is_not_there_costs_nobody_a_ticket() {
     let tick = engine.tick().await.unwrap();
     assert_eq!(tick, Tick { fetched: 2, assigned: 0, released: 2, failures: 1 });
     assert_eq!(world.free().await, tickets);
-}
-
-#[tokio::test]
-async fn a_secret_that_cannot_be_read_is_refused_at_once() {
-    let config = WebhookConfig {
-        url: "http://127.0.0.1:1/".parse().unwrap(),
-        secret: Some(Secret::parse(&Text::Text("whsec_***".to_owned())).unwrap()),
-        timeout: Duration::from_secs(1),
-    };
-    assert!(Webhook::new(config, Clock::system()).is_err());
 }

@@ -2,9 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use config::Network;
 use http::{HeaderMap, HeaderName};
-
-use super::Network;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 

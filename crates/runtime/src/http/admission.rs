@@ -1,15 +1,15 @@
 //! How many connections a listener has, and from whom.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::Network;
-use super::network::mask6;
+use config::Network;
+
 use crate::metrics::ConnectionMetrics;
 
 /// What one customer of a provider usually has for themselves: to count by address would be to count nothing.
-const IPV6_PREFIX: u8 = 64;
+const IPV6_NETWORK: u128 = u128::MAX << 64;
 
 /// Lets connections in while there is room.
 #[derive(Debug)]
@@ -109,7 +109,7 @@ impl Drop for Seat {
 pub fn counted_as(peer: IpAddr) -> IpAddr {
     match peer.to_canonical() {
         IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => mask6(address, IPV6_PREFIX).into(),
+        IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() & IPV6_NETWORK).into(),
     }
 }
 

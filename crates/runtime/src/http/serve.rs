@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use config::Network;
 use hyper::rt::Executor;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
@@ -17,9 +18,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::Served;
 use super::admission::{Admission, Seat};
 use super::socket::Socket;
-use super::{Network, Served};
 use crate::lifecycle::Drain;
 
 /// How long to wait when no connection can be accepted, for example because there are too many open files.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
-use config::{Rejected, Setting, Value};
+use crate::setting::{Rejected, Setting, Value};
 
 /// A network of addresses (CIDR): `10.0.0.0/8`, `2001:db8::/32`, or one address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,18 +34,18 @@ impl Network {
         }
     }
 
-    /// The network of this size that the address is in.
-    fn around(address: IpAddr, prefix: u8) -> Option<Self> {
+    /// The network of this size that the address is in. There is none where the prefix is longer than an address.
+    pub const fn around(address: IpAddr, prefix: u8) -> Option<Self> {
         match address {
             IpAddr::V4(address) if prefix <= 32 => {
-                Some(Self { first: mask4(address, prefix).into(), prefix })
+                Some(Self { first: IpAddr::V4(mask4(address, prefix)), prefix })
             }
             // What wraps IPv4 is the network of those that are wrapped.
-            IpAddr::V6(address) if (96..=128).contains(&prefix) && address.to_ipv4_mapped().is_some() => {
+            IpAddr::V6(address) if prefix >= 96 && prefix <= 128 && address.to_ipv4_mapped().is_some() => {
                 Self::around(IpAddr::V6(address).to_canonical(), prefix - 96)
             }
             IpAddr::V6(address) if prefix <= 128 => {
-                Some(Self { first: mask6(address, prefix).into(), prefix })
+                Some(Self { first: IpAddr::V6(mask6(address, prefix)), prefix })
             }
             _ => None,
         }
@@ -96,8 +96,7 @@ impl Setting for Network {
     }
 }
 
-/// The first address of the network of this size.
-pub(super) const fn mask6(address: Ipv6Addr, prefix: u8) -> Ipv6Addr {
+const fn mask6(address: Ipv6Addr, prefix: u8) -> Ipv6Addr {
     Ipv6Addr::from_bits(address.to_bits() & !u128::MAX.unbounded_shr(prefix as u32))
 }
 
