@@ -14,6 +14,7 @@ testkit::on_all_stores!(
     what_the_failure_of_an_item_born_claimed_entails_is_written,
     a_failure_has_the_payload_that_was_saved_last,
     a_stale_failure_entails_nothing,
+    a_failure_that_becomes_stale_while_it_is_written_entails_nothing,
     a_failure_is_not_written_without_what_it_entails,
 );
 
@@ -148,6 +149,32 @@ async fn a_stale_failure_entails_nothing(place: &SqlPlace) {
     // Nor does saying it twice.
     assert_eq!(queue.finish(&all(&items, &Outcome::Failed("bad".into()))).await.unwrap().stale, 3);
     assert_eq!(noted(&db).await.len(), 1);
+}
+
+/// Somebody decides on the item in a transaction that is committed while the failure is on its way.
+async fn a_failure_that_becomes_stale_while_it_is_written_entails_nothing(place: &SqlPlace) {
+    let SqlPlace::Server(database) = place else { return };
+    let (db, queue, _) = start(place, config()).await;
+    push(&db, &queue, &["a:1"]).await;
+    let items = claim(&queue).await;
+    let mut other = <sqlx::MySqlConnection as sqlx::Connection>::connect(database.url()).await.unwrap();
+    for text in ["START TRANSACTION", "UPDATE chores SET lease = lease + 1"] {
+        sqlx::Executor::execute(&mut other, text).await.unwrap();
+    }
+    let other = tokio::sync::Mutex::new(other);
+    let finishing =
+        tokio::spawn(async move { queue.finish(&all(&items, &Outcome::Failed("bad".into()))).await });
+    testkit::eventually("it waits for the other", PATIENCE, async || {
+        // A statement about the item that is not done yet.
+        let waiting = "SELECT COUNT(*) FROM information_schema.processlist \
+                       WHERE db = DATABASE() AND id <> CONNECTION_ID() AND info LIKE '%chores%'";
+        let (waiting,): (i64,) = sqlx::query_as(waiting).fetch_one(&mut *other.lock().await).await.unwrap();
+        waiting == 1
+    })
+    .await;
+    sqlx::Executor::execute(&mut other.into_inner(), "COMMIT").await.unwrap();
+    assert_eq!(finishing.await.unwrap().unwrap().stale, 1);
+    assert!(noted(&db).await.is_empty());
 }
 
 async fn a_failure_is_not_written_without_what_it_entails(place: &SqlPlace) {
