@@ -5,6 +5,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use base::Clock;
+use base::id::Uuid;
 use db::{Db, Tx};
 use hierlock::{Locks, Target};
 use outbox::Outbox;
@@ -116,6 +117,19 @@ impl Accounts {
             let found = store::user_of_identity(&mut self.db.connection().await?, &identity).await?;
             found.ok_or(Error::UnknownIdentity)
         };
+        self.bounded(reading).await
+    }
+
+    /// Users who are not erased, in the order of their ids, which is that of their registration: from behind one, or from the start.
+    pub async fn ids_after(&self, after: Option<UserId>, limit: u32) -> Result<Vec<UserId>, Error> {
+        let after = after.map_or(Uuid::nil(), |user| *user.as_uuid());
+        let reading = async { Ok(store::ids_after(&mut self.db.connection().await?, after, limit).await?) };
+        self.bounded(reading).await
+    }
+
+    /// Those of these users who exist and are not erased.
+    pub async fn known(&self, users: &[UserId]) -> Result<Vec<UserId>, Error> {
+        let reading = async { Ok(store::known(&mut self.db.connection().await?, users).await?) };
         self.bounded(reading).await
     }
 

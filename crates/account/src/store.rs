@@ -50,6 +50,33 @@ pub(crate) async fn user(from: &mut impl Ask, user: UserId) -> Result<Option<Use
     row.map(user_of).transpose()
 }
 
+/// Users who are not erased: behind an id, in the order of ids.
+pub(crate) async fn ids_after(from: &mut impl Ask, after: Uuid, limit: u32) -> Result<Vec<UserId>, Error> {
+    const READ: &str = "SELECT user_id FROM users WHERE user_id > ? AND state <> ? ORDER BY user_id LIMIT ?";
+    let rows: Vec<(Vec<u8>,)> = on!(from, raw => {
+        let query = sqlx::query_as(READ).bind(key(&after)).bind(UserState::Erased.word());
+        query.bind(i64::from(limit)).fetch_all(raw).await?
+    });
+    rows.iter().map(|(id,)| Ok(UserId::from_uuid(uuid(id)?))).collect()
+}
+
+/// Those of these users who exist and are not erased.
+pub(crate) async fn known(from: &mut impl Ask, users: &[UserId]) -> Result<Vec<UserId>, Error> {
+    let Some(last) = users.last() else { return Ok(Vec::new()) };
+    // Filled up to a power of two with the last, so that there are few texts and each is prepared once.
+    let filled = users.len().next_power_of_two();
+    let places = vec!["?"; filled].join(", ");
+    let text = format!("SELECT user_id FROM users WHERE state <> ? AND user_id IN ({places})");
+    let rows: Vec<(Vec<u8>,)> = on!(from, raw => {
+        let mut query = sqlx::query_as(AssertSqlSafe(text)).bind(UserState::Erased.word());
+        for user in users.iter().chain(std::iter::repeat_n(last, filled - users.len())) {
+            query = query.bind(key(user.as_uuid()));
+        }
+        query.fetch_all(raw).await?
+    });
+    rows.iter().map(|(id,)| Ok(UserId::from_uuid(uuid(id)?))).collect()
+}
+
 pub(crate) async fn user_of_identity(
     from: &mut impl Ask,
     identity: &Identity<'_>,

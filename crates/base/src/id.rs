@@ -53,6 +53,11 @@ macro_rules! typed_id {
     };
 }
 
+/// An id that is made of something, a digest for example, and not of the time: a UUID of version 8.
+pub fn derived(bytes: [u8; 16]) -> Uuid {
+    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+}
+
 typed_id!(
     /// One running process: who holds a lease, who wrote a log line.
     ProcessId

@@ -115,8 +115,8 @@ impl Event {
         Ok(body.into())
     }
 
-    /// From a CloudEvent in structured mode.
-    pub(crate) fn decode(subject: &str, body: &[u8]) -> Result<Self, Error> {
+    /// From a CloudEvent in structured mode, as it was delivered.
+    pub fn decode(subject: &str, body: &[u8]) -> Result<Self, Error> {
         fn wrong(what: &str, text: &str, why: impl Display) -> Error {
             Error::Unreadable(format!("its {what} {text:?}: {why}"))
         }

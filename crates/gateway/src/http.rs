@@ -4,6 +4,7 @@ mod client_config;
 mod docs;
 mod home;
 mod me;
+mod notifications;
 mod pages;
 mod sign_in;
 mod stream;
@@ -56,6 +57,11 @@ const ELSEWHERE: &str = "/{*path}";
         tickets::show,
         tickets::cancel,
         stream::follow,
+        stream::stream,
+        notifications::list,
+        notifications::counts,
+        notifications::show,
+        notifications::mark,
         client_config::client_config
     ),
     tags(
@@ -85,6 +91,7 @@ impl Table {
 fn table() -> Table {
     use Class::{Issuer, Page, Read, SignIn, Stream, Write};
     use Who::{Anyone, Player, SignedIn};
+    const NOTIFICATION: &str = "/v1/notifications/{notification_id}";
     const TICKETS: &str = "/v1/matchmaking/tickets";
     const TICKET_STREAM: &str = "/v1/matchmaking/tickets/{ticket_id}/stream";
     Table(Vec::new())
@@ -102,6 +109,11 @@ fn table() -> Table {
         .row(Method::GET, "/v1/home", Player, Read, home::home)
         .row(Method::GET, "/v1/accounts", Player, Read, me::accounts)
         .row(Method::GET, "/v1/entitlements", Player, Read, me::entitlements)
+        .row(Method::GET, "/v1/stream", Player, Stream, stream::stream)
+        .row(Method::GET, "/v1/notifications", Player, Read, notifications::list)
+        .row(Method::GET, "/v1/notifications/counts", Player, Read, notifications::counts)
+        .row(Method::POST, "/v1/notifications/mark", Player, Write, notifications::mark)
+        .row(Method::GET, NOTIFICATION, Player, Read, notifications::show)
         .row(Method::GET, TICKETS, Player, Read, tickets::list)
         .row(Method::POST, TICKETS, Player, Write, tickets::create)
         .row(Method::GET, TICKET, Player, Read, tickets::show)

@@ -46,6 +46,7 @@ use entitlement::Entitlements;
 use hot::Hot;
 use limits::Limits;
 use matchmaking::Players;
+use notification::Inbox;
 use oidc::Provider;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
@@ -88,6 +89,7 @@ pub struct Parts {
     pub limits: Limits,
     pub accounts: Accounts,
     pub entitlements: Entitlements,
+    pub inbox: Inbox,
     pub players: Players,
     pub clock: Clock,
     pub metrics: Metrics,
@@ -111,6 +113,7 @@ pub struct Inner {
     clients: Clients,
     limits: Limits,
     entitlements: Entitlements,
+    inbox: Inbox,
     players: Players,
     streams: Streams,
     clock: Clock,
@@ -153,6 +156,7 @@ impl Gateway {
             clients: Clients::new(config.platforms.clone(), config.features.clone()),
             limits: parts.limits,
             entitlements: parts.entitlements,
+            inbox: parts.inbox,
             players: parts.players,
             streams: Streams::new(metrics.clone()),
             config,

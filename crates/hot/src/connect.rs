@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{Stream, StreamExt};
-use redis::aio::{ConnectionManager, ConnectionManagerConfig};
+use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubSink};
 use redis::{ErrorKind, IntoConnectionInfo, Msg};
 
 use crate::{Config, Error};
@@ -76,25 +76,54 @@ impl Redis {
         channels: &[String],
         quiet: Duration,
     ) -> Result<impl Stream<Item = Msg> + Send + use<>, Error> {
+        let (mut subscribed, messages) = self.listen(quiet).await?;
+        subscribed.add(channels).await?;
+        Ok(messages)
+    }
+
+    /// The same for channels that are chosen while it runs: none at first.
+    pub async fn listen(
+        &self,
+        quiet: Duration,
+    ) -> Result<(Channels, impl Stream<Item = Msg> + Send + use<>), Error> {
         let timeout = self.timeout;
-        let (sink, messages) = within(timeout, async {
-            let (mut sink, messages) = self.client.get_async_pubsub().await?.split();
-            sink.subscribe(channels).await?;
-            Ok((sink, messages))
-        })
-        .await?;
-        Ok(futures::stream::unfold((sink, messages), move |(mut sink, mut messages)| async move {
-            loop {
-                match tokio::time::timeout(quiet, messages.next()).await {
-                    Ok(message) => return Some((message?, (sink, messages))),
-                    // A connection that is half open never ends by itself.
-                    Err(_) => match tokio::time::timeout(timeout, sink.ping::<redis::Value>()).await {
-                        Ok(Ok(_)) => {}
-                        _ => return None,
-                    },
+        let pubsub = within(timeout, async { Ok(self.client.get_async_pubsub().await?) }).await?;
+        let (sink, messages) = pubsub.split();
+        let channels = Channels { sink: sink.clone(), timeout };
+        let messages =
+            futures::stream::unfold((sink, messages), move |(mut sink, mut messages)| async move {
+                loop {
+                    match tokio::time::timeout(quiet, messages.next()).await {
+                        Ok(message) => return Some((message?, (sink, messages))),
+                        // A connection that is half open never ends by itself.
+                        Err(_) => match tokio::time::timeout(timeout, sink.ping::<redis::Value>()).await {
+                            Ok(Ok(_)) => {}
+                            _ => return None,
+                        },
+                    }
                 }
-            }
-        }))
+            });
+        Ok((channels, messages))
+    }
+}
+
+/// Which channels are listened to.
+#[derive(Clone, Debug)]
+pub struct Channels {
+    sink: PubSubSink,
+    timeout: Duration,
+}
+
+impl Channels {
+    /// Listens to more. What is published on them after this has returned is heard.
+    pub async fn add(&mut self, channels: &[String]) -> Result<(), Error> {
+        let Self { sink, timeout } = self;
+        within(*timeout, async { Ok(sink.subscribe(channels).await?) }).await
+    }
+
+    pub async fn remove(&mut self, channels: &[String]) -> Result<(), Error> {
+        let Self { sink, timeout } = self;
+        within(*timeout, async { Ok(sink.unsubscribe(channels).await?) }).await
     }
 }
 

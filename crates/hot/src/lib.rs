@@ -12,6 +12,6 @@ mod doctor;
 mod error;
 
 pub use self::config::{Config, HotUrl};
-pub use connect::{Hot, Redis};
+pub use connect::{Channels, Hot, Redis};
 pub use doctor::examine;
 pub use error::Error;

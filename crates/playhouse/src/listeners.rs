@@ -55,7 +55,7 @@ impl Listener {
         match role {
             Role::Gateway => &[Self::Gateway, Self::Internal],
             Role::MatchmakingFrontend => &[Self::OpenMatch],
-            Role::MatchmakingEngine | Role::OutboxRelay => &[],
+            Role::MatchmakingEngine | Role::OutboxRelay | Role::Notifier => &[],
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::VERSION;
 pub(crate) fn document() -> Value {
     let mut api = account::http::Api::openapi();
     api.merge(entitlement::Api::openapi());
+    api.merge(notification::Api::openapi());
     let info = json!({
         "title": "Playhouse service API",
         "version": VERSION,

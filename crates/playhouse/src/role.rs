@@ -13,11 +13,18 @@ pub enum Role {
     MatchmakingEngine,
     /// Takes events from the outbox to the bus.
     OutboxRelay,
+    /// Takes events from the bus to the players.
+    Notifier,
 }
 
 impl Role {
-    pub const ALL: [Self; 4] =
-        [Self::Gateway, Self::MatchmakingFrontend, Self::MatchmakingEngine, Self::OutboxRelay];
+    pub const ALL: [Self; 5] = [
+        Self::Gateway,
+        Self::MatchmakingFrontend,
+        Self::MatchmakingEngine,
+        Self::OutboxRelay,
+        Self::Notifier,
+    ];
 }
 
 impl Choice for Role {
@@ -26,6 +33,7 @@ impl Choice for Role {
         ("matchmaking-frontend", Self::MatchmakingFrontend),
         ("matchmaking-engine", Self::MatchmakingEngine),
         ("outbox-relay", Self::OutboxRelay),
+        ("notifier", Self::Notifier),
     ];
 }
 
@@ -87,7 +95,11 @@ mod tests {
     fn roles_are_a_set_with_an_order() {
         let parse = |text: &str| Roles::parse(&Value::Word(text.to_owned()));
         assert!(Role::ALL.is_sorted());
-        assert!(parse("outbox-relay, matchmaking-engine, matchmaking-frontend, gateway").unwrap().is_all());
+        assert!(
+            parse("notifier, outbox-relay, matchmaking-engine, matchmaking-frontend, gateway")
+                .unwrap()
+                .is_all()
+        );
         assert_eq!(parse("gateway,gateway").unwrap().words(), "gateway");
         assert_eq!(parse("all").unwrap().show(), "[\"all\"]");
         assert!(parse("").is_err() && parse("gatewey").is_err());

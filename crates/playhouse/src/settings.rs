@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::{ByteSize, Reader, Section};
+use notification::{Rules, Wrong};
 use oidc::IssuerUrl;
 use runtime::http::{Limits, Service};
 use url::Url;
 
+use crate::asyncapi;
 use crate::role::{Role, Roles};
 
 /// The commented reference: every key with its default and its meaning.
@@ -29,6 +31,7 @@ pub struct Settings {
     pub matchmaking: matchmaking::Config,
     pub identity: oidc::Config,
     pub gateway: gateway::Config,
+    pub notification: notification::Config,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
     pub telemetry: runtime::telemetry::Config,
@@ -62,6 +65,7 @@ impl Section for Settings {
             matchmaking: reader.section("matchmaking"),
             identity: reader.section("identity"),
             gateway: reader.section("gateway"),
+            notification: reader.section("notification"),
             lifecycle: reader.section("lifecycle"),
             check_interval: reader
                 .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
@@ -70,6 +74,7 @@ impl Section for Settings {
         settings.check_embedded(reader);
         settings.check_services(reader);
         settings.check_gateway(reader);
+        settings.check_notification(reader);
         settings
     }
 }
@@ -149,6 +154,21 @@ impl Settings {
                 reader.check(&[&keys[0], &keys[1]], false, || "two services have the same token".to_owned());
             }
         }
+    }
+}
+
+impl Settings {
+    /// What is said to players, before anybody is told half a sentence; and that no event is told twice.
+    fn check_notification(&self, reader: &mut Reader<'_>) {
+        let events = asyncapi::events();
+        for Wrong { key, what } in Rules::new(&self.notification, &events).err().into_iter().flatten() {
+            reader.check(&[&key], false, || what);
+        }
+        let outlives = self.notification.dedupe_retention > self.bus.max_age;
+        reader.check(&["notification.dedupe_retention", "bus.max_age"], outlives, || {
+            "it must be longer than bus.max_age: an event that the bus still has, and that nobody remembers, would be told again"
+                .to_owned()
+        });
     }
 }
 

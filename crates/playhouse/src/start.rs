@@ -3,6 +3,7 @@
 mod door;
 mod locks;
 mod matchmaker;
+mod notifier;
 mod services;
 
 use std::sync::Arc;
@@ -27,8 +28,14 @@ use crate::listeners::{BindError, Listener, Sockets, common_routes};
 use crate::{Settings, VERSION};
 
 /// The tables of all parts, in the order in which they are made.
-pub(crate) const MIGRATIONS: &[Migrations] =
-    &[db::MIGRATIONS, locks::MIGRATIONS, outbox::MIGRATIONS, account::MIGRATIONS, entitlement::MIGRATIONS];
+pub(crate) const MIGRATIONS: &[Migrations] = &[
+    db::MIGRATIONS,
+    locks::MIGRATIONS,
+    outbox::MIGRATIONS,
+    account::MIGRATIONS,
+    entitlement::MIGRATIONS,
+    notification::MIGRATIONS,
+];
 
 /// Between attempts to reach a store at start.
 const REACH: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
@@ -60,12 +67,13 @@ impl Start {
         let Self { id, clock, settings, sockets } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
         let (operator, lock_slot, outbox_slot) = (Arc::default(), Arc::default(), Arc::default());
-        let issuer_slot = door::Slot::default();
+        let (issuer_slot, notification_slot) = (door::Slot::default(), notification::Slot::default());
         let listening = sockets.url(Listener::Gateway);
         let admin = admin(readiness.clone(), metrics.clone())
             .merge(matchmaking::operator_routes(&operator))
             .merge(locks::routes(&lock_slot))
             .merge(outbox::operator_routes(&outbox_slot))
+            .merge(notification::operator_routes(&notification_slot))
             .merge(door::operator_routes(&issuer_slot));
         process.serve(Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
@@ -99,8 +107,10 @@ impl Start {
         let matchmaker =
             Matchmaker::open(id, &clock, &settings, stores, &metrics, &reach, &readiness).await?;
         let _ = operator.set(matchmaker.operator.clone());
-        let services = Services::open(id, &clock, &settings, (&db, &locks, &bus), &metrics).await?;
+        let stores = (&db, &locks, &hot, &bus);
+        let services = Services::open(id, &clock, &settings, stores, &metrics).await?;
         let _ = outbox_slot.set(services.operator.clone());
+        let _ = notification_slot.set(services.notifier.notifications.clone());
         let identity = Identity::open(&settings, listening.as_ref(), &clock, &metrics, &readiness)?;
         let _ = issuer_slot.set(identity.builtin().cloned());
         let services = services.vouched_for(identity.services());

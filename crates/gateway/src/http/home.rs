@@ -4,15 +4,20 @@
 use axum::Json;
 use axum::extract::State;
 use entitlement::ListOptions;
+use notification::Filter;
 use runtime::http::Problem;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use super::me::{Me, PlayerEntitlements};
+use super::notifications::{Languages, NotificationList};
 use super::tickets::{TicketAnswer, TicketList};
 use super::{DEFAULT_LIMIT, failed};
 use crate::Gateway;
 use crate::caller::Caller;
+
+/// How many notifications are seen first.
+const NEWEST: u32 = 20;
 
 /// What a player sees first.
 #[derive(Debug, Serialize, ToSchema)]
@@ -20,6 +25,7 @@ pub(crate) struct Home {
     account: Part<Me>,
     entitlements: Part<PlayerEntitlements>,
     matchmaking: Part<TicketList>,
+    notifications: Part<NotificationList>,
 }
 
 /// A part of an answer, or the word that it cannot be had now.
@@ -43,7 +49,7 @@ pub(crate) enum Part<T> {
         (status = 400, description = "The version of the client cannot be read"),
     )
 )]
-pub(super) async fn home(State(gateway): State<Gateway>, caller: Caller) -> Json<Home> {
+pub(super) async fn home(State(gateway): State<Gateway>, languages: Languages, caller: Caller) -> Json<Home> {
     let entitlements = async {
         // Everybody has one from the start.
         let account = caller.known.accounts.first().ok_or_else(|| Problem::new(base::Code::Internal))?;
@@ -55,9 +61,13 @@ pub(super) async fn home(State(gateway): State<Gateway>, caller: Caller) -> Json
         let tickets = found.map_err(|error| failed("matchmaking", &error))?;
         Ok(TicketList { tickets: tickets.into_iter().map(TicketAnswer::of).collect() })
     };
-    let (entitlements, matchmaking) =
-        futures::join!(gateway.part("entitlements", entitlements), gateway.part("matchmaking", matchmaking));
-    Json(Home { account: Part::Ok { data: Me::of(&caller) }, entitlements, matchmaking })
+    let notifications = NotificationList::read(&gateway, &caller, &languages, Filter::Inbox, None, NEWEST);
+    let (entitlements, matchmaking, notifications) = futures::join!(
+        gateway.part("entitlements", entitlements),
+        gateway.part("matchmaking", matchmaking),
+        gateway.part("notifications", notifications),
+    );
+    Json(Home { account: Part::Ok { data: Me::of(&caller) }, entitlements, matchmaking, notifications })
 }
 
 impl Gateway {

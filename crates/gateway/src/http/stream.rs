@@ -1,33 +1,36 @@
-//! The stream of a ticket, as server-sent events.
+//! Streams: server-sent events.
 //!
-//! `ticket` has the ticket: at once, and whenever it changes. `reconnect` says that this process stops: connect again, and
-//! another one goes on. `end` says that nothing more will come: the session has ended, the token has expired, the ticket is gone.
-//! A comment every few seconds keeps proxies awake.
+//! `reconnect` says that this process stops: connect again, and another one goes on. `end` says that nothing more will come: the
+//! session has ended, the token has expired, the ticket is gone. A comment every few seconds keeps proxies awake.
 
-use std::pin::Pin;
+mod player;
+mod ticket;
+
 use std::time::Duration;
 
 use ::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderName, HeaderValue};
 use axum::body::Body;
-use axum::extract::{Extension, State};
 use axum::response::{IntoResponse, Response};
 use base::error::Coded;
 use base::{Code, Timestamp};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
-use matchmaking::{Error, PlayerTicket};
-use runtime::http::{Connection, Problem};
+use matchmaking::PlayerTicket;
+use runtime::http::Problem;
+use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
-use utoipa::ToSchema;
 
+use super::TICKET;
 use super::tickets::TicketAnswer;
-use super::{Segment, TICKET, failed};
 use crate::Gateway;
 use crate::caller::{Caller, Proof};
 use crate::clients::{self, Client};
 use crate::streams::OpenStream;
 use crate::users::Identity;
+
+pub(super) use player::*;
+pub(super) use ticket::*;
 
 /// How soon a client should connect again, in milliseconds: at least, and by how much more by chance, for those of a process that
 /// stops should not all come at once.
@@ -36,93 +39,65 @@ const RETRY_SPREAD: u64 = 800;
 /// How long a look at whether a player is still welcome may take, for meanwhile nothing is told.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// One of the events of a stream.
-#[derive(Debug, ToSchema)]
-#[expect(dead_code, reason = "it is written by hand; this describes it")]
-pub(crate) struct TicketEvent {
-    event: TicketEventKind,
-    /// JSON: the ticket, as it is answered elsewhere; or `why` there will be no more.
-    #[schema(content_media_type = "application/json")]
-    data: String,
+/// Where the events of a stream come from.
+trait Source: Send + 'static {
+    /// The next one. May be dropped and called again at any time.
+    fn next(&mut self) -> impl Future<Output = Next> + Send;
 }
 
-#[derive(Debug, ToSchema)]
-#[schema(rename_all = "lowercase")]
-#[expect(dead_code, reason = "it is written by hand; this describes it")]
-pub(crate) enum TicketEventKind {
-    Ticket,
-    Reconnect,
-    End,
+/// What is told next.
+enum Next {
+    Event(Bytes),
+    /// Connect again, for this reason.
+    Reconnect(&'static str),
+    /// There will be no more, for this reason.
+    End(&'static str),
 }
 
-/// Follow a ticket
-///
-/// Server-sent events: `ticket` now and at every change, `reconnect` when the process stops, `end` when nothing more will come.
-#[utoipa::path(
-    get, path = "/v1/matchmaking/tickets/{ticket_id}/stream", tag = "matchmaking", params(("ticket_id" = String, Path)),
-    responses(
-        (status = 200, description = "Events, until the end", content_type = "text/event-stream", body = TicketEvent),
-        (status = 400, description = "That is not the id of a ticket"),
-        (status = 404, description = "The caller has no such ticket, or not any more"),
-    )
-)]
-pub(super) async fn follow(
-    State(gateway): State<Gateway>,
-    Extension(connection): Extension<Connection>,
-    Extension(client): Extension<Client>,
-    caller: Caller,
-    Segment(id): Segment,
-) -> Result<Response, Problem> {
+/// Opens a stream of the caller's, unless they have too many.
+fn open(gateway: &Gateway, caller: &Caller) -> Result<OpenStream, Response> {
     let most = gateway.config.max_streams;
-    let Some(open) = gateway.streams.open(caller.user(), caller.session(), most) else {
+    gateway.streams.open(caller.user(), caller.session(), most).ok_or_else(|| {
         let detail = format!("You have {most} streams open already: close some.");
-        return Ok(([(RETRY_AFTER, "1")], Problem::new(Code::RateLimited).detail(detail)).into_response());
-    };
-    let tickets = gateway.players.watch(*caller.user().as_uuid(), &id, &connection).await;
-    let tickets = tickets.map_err(|error| failed("matchmaking", &error))?;
-    let until = match &caller.proof {
-        Proof::Token { expires_at } => Some(*expires_at),
-        Proof::Session(..) => None,
-    };
-    let following = Following::new(gateway, (caller, client), open, Box::pin(tickets), until);
+        ([(RETRY_AFTER, "1")], Problem::new(Code::RateLimited).detail(detail)).into_response()
+    })
+}
+
+/// The answer that tells what the source does, for as long as the caller is welcome.
+fn answer(gateway: Gateway, caller: Caller, open: OpenStream, source: impl Source) -> Response {
+    let following = Following::new(gateway, caller, open, source);
     let events = following.events().map(Ok::<_, std::convert::Infallible>);
     let mut response = Body::from_stream(events).into_response();
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
     // Proxies that gather answers before they pass them on are told not to.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-    Ok(response)
+    response
 }
 
-type Tickets = Pin<Box<dyn Stream<Item = Result<PlayerTicket, Error>> + Send>>;
-
-struct Following {
+struct Following<S> {
     gateway: Gateway,
     caller: Caller,
-    client: Client,
     open: OpenStream,
-    tickets: Tickets,
+    source: S,
     heartbeat: Interval,
     /// When the token expires.
     expires: Option<Instant>,
     over: bool,
 }
 
-impl Following {
-    fn new(
-        gateway: Gateway,
-        (caller, client): (Caller, Client),
-        open: OpenStream,
-        tickets: Tickets,
-        until: Option<Timestamp>,
-    ) -> Self {
+impl<S: Source> Following<S> {
+    fn new(gateway: Gateway, caller: Caller, open: OpenStream, source: S) -> Self {
         let every = gateway.config.stream_heartbeat;
         let mut heartbeat = interval_at(Instant::now() + every, every);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let now = gateway.clock.now().as_millis();
         let left = |until: Timestamp| until.as_millis().saturating_sub(now).try_into().unwrap_or(0);
-        let expires = until.map(|until| Instant::now() + Duration::from_millis(left(until)));
-        Self { gateway, caller, client, open, tickets, heartbeat, expires, over: false }
+        let expires = match &caller.proof {
+            Proof::Token { expires_at } => Some(Instant::now() + Duration::from_millis(left(*expires_at))),
+            Proof::Session(..) => None,
+        };
+        Self { gateway, caller, open, source, heartbeat, expires, over: false }
     }
 
     fn events(self) -> impl Stream<Item = Bytes> + Send {
@@ -145,38 +120,28 @@ impl Following {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            ticket = self.tickets.next() => match ticket {
-                Some(Ok(ticket)) => self.told(ticket),
-                Some(Err(Error::Stopping)) => self.last("reconnect", "this process stops"),
-                Some(Err(error)) => {
-                    tracing::warn!(cause = base::error::chain(&error), "a stream ends early");
-                    self.last("reconnect", "it cannot be told at the moment")
-                }
-                None => self.last("end", "the ticket is gone"),
-            },
-            () = self.open.ended.cancelled() => self.last("end", "the session has ended"),
-            () = expired => self.last("end", "the token has expired"),
+        let next = tokio::select! {
+            next = self.source.next() => next,
+            () = self.open.ended.cancelled() => Next::End("the session has ended"),
+            () = expired => Next::End("the token has expired"),
             _ = self.heartbeat.tick() => {
-                if is_still_welcome(&self.gateway, &self.caller).await {
-                    Bytes::from_static(b":\n\n")
+                // Boxed, as it is rare and large.
+                if Box::pin(is_still_welcome(&self.gateway, &self.caller)).await {
+                    Next::Event(Bytes::from_static(b":\n\n"))
                 } else {
-                    self.last("end", "the session has ended")
+                    Next::End("the session has ended")
                 }
             },
+        };
+        let mut last = |name, why| {
+            self.over = true;
+            event(name, &json!({ "why": why }))
+        };
+        match next {
+            Next::Event(event) => event,
+            Next::Reconnect(why) => last("reconnect", why),
+            Next::End(why) => last("end", why),
         }
-    }
-
-    /// The ticket, without what this client does not see of one.
-    fn told(&self, ticket: PlayerTicket) -> Bytes {
-        let mut answer = serde_json::to_value(TicketAnswer::of(ticket)).unwrap_or_default();
-        clients::hide(self.gateway.clients.hidden(&self.client, TICKET), &mut answer);
-        event("ticket", &answer)
-    }
-
-    fn last(&mut self, name: &str, why: &str) -> Bytes {
-        self.over = true;
-        event(name, &serde_json::json!({ "why": why }))
     }
 }
 
@@ -198,7 +163,20 @@ async fn is_still_welcome(gateway: &Gateway, caller: &Caller) -> bool {
     !matches!(looked, Ok(Err(error)) if !error.is_passing())
 }
 
+/// A ticket, without what this client does not see of one.
+fn ticket_event(gateway: &Gateway, client: &Client, ticket: PlayerTicket) -> Bytes {
+    let mut answer = serde_json::to_value(TicketAnswer::of(ticket)).unwrap_or_default();
+    clients::hide(gateway.clients.hidden(client, TICKET), &mut answer);
+    event("ticket", &answer)
+}
+
 fn event(name: &str, data: &impl serde::Serialize) -> Bytes {
     let data = serde_json::to_string(data).unwrap_or_default();
     Bytes::from(format!("event: {name}\ndata: {data}\n\n"))
+}
+
+/// An event from behind which a stream can go on.
+fn event_at(position: i64, name: &str, data: &impl serde::Serialize) -> Bytes {
+    let data = serde_json::to_string(data).unwrap_or_default();
+    Bytes::from(format!("id: {position}\nevent: {name}\ndata: {data}\n\n"))
 }

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use base::{Code, Timestamp};
 use matchmaking::model::TicketId;
 use matchmaking::{Join, PlayerTicket};
+use notification::live::Told;
 use runtime::http::{Body, Problem};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -95,6 +96,9 @@ pub(super) async fn create(
     let join = Join { queue, numbers, strings, tags, replaces };
     let joined = gateway.players.join(*caller.user().as_uuid(), join).await;
     let joined = joined.map_err(|error| failed("matchmaking", &error))?;
+    if joined.created {
+        tell_streams(&gateway, &caller).await;
+    }
     let status = if joined.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(TicketAnswer::of(joined.ticket))).into_response())
 }
@@ -153,6 +157,12 @@ pub(super) async fn cancel(
     let left = gateway.players.leave(*caller.user().as_uuid(), &id).await;
     left.map_err(|error| failed("matchmaking", &error))?;
     Ok(StatusCode::NO_CONTENT)
+}
+
+/// Has the player's streams look for a new ticket: this device's own, and those of others.
+async fn tell_streams(gateway: &Gateway, caller: &Caller) {
+    // While Redis is away they find it when they connect again.
+    let _ = gateway.inbox.live().tell(&[(*caller.user().as_uuid(), Told::Tickets)]).await;
 }
 
 impl TicketAnswer {

@@ -15,6 +15,7 @@ use gateway::{Gateway, IssuedServices, Parts};
 use hot::Hot;
 use limits::Limits;
 use matchmaking::Players;
+use notification::Inbox;
 use oidc::builtin::Builtin;
 use oidc::{IssuerUrl, Provider};
 use runtime::http::{Problem, Vouch};
@@ -96,7 +97,7 @@ impl Door {
         listening: &Url,
         identity: Identity,
         (hot, players): (&Hot, Players),
-        (accounts, entitlements): (Accounts, Entitlements),
+        (accounts, entitlements, inbox): (Accounts, Entitlements, Inbox),
         clock: &Clock,
         metrics: &Metrics,
     ) -> Result<Self, StartError> {
@@ -113,6 +114,7 @@ impl Door {
             limits: limits.clone(),
             accounts,
             entitlements,
+            inbox,
             players: players.clone(),
             clock: clock.clone(),
             metrics: metrics.register(gateway::Metrics::new),

@@ -12,12 +12,15 @@ use bus::Bus;
 use db::Db;
 use entitlement::{Entitlements, RevokeOnErase};
 use hierlock::Locks;
+use hot::Hot;
+use notification::{EraseInbox, Inbox};
 use outbox::{Operator, Outbox, Relay};
 use runtime::http::{Credentials, Vouch};
 use runtime::lifecycle::{Drain, LoopError};
 use runtime::{Metrics, Process};
 
 use super::StartError;
+use super::notifier::{Notifier, Ways};
 use crate::{Role, Settings, asyncapi, openapi};
 
 /// How soon the relay is at work again after a store was away, however long that was.
@@ -35,6 +38,7 @@ pub(super) struct Services {
     is_gateway: bool,
     idempotency_retention: Duration,
     pub(super) operator: Operator,
+    pub(super) notifier: Notifier,
 }
 
 impl Services {
@@ -42,14 +46,23 @@ impl Services {
         id: ProcessId,
         clock: &Clock,
         settings: &Settings,
-        (db, locks, bus): (&Db, &Locks, &Bus),
+        (db, locks, hot, bus): (&Db, &Locks, &Hot, &Bus),
         metrics: &Metrics,
     ) -> Result<Self, StartError> {
         let queue_metrics = metrics.register(|registry| outbox::Metrics::new(registry, outbox::TABLE));
-        let outbox = Outbox::new(db.clone(), settings.outbox.clone(), queue_metrics);
-        let on_erase = RevokeOnErase::new(outbox.clone(), clock.clone());
-        let accounts =
-            Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock.clone(), vec![Arc::new(on_erase)]);
+        let outbox = Outbox::new(db.clone(), settings.outbox.clone(), queue_metrics.clone());
+        let ways = Ways::open(settings, (db, hot), clock, metrics, &queue_metrics)?;
+        let accounts = Accounts::new(
+            db.clone(),
+            locks.clone(),
+            outbox.clone(),
+            clock.clone(),
+            vec![
+                Arc::new(RevokeOnErase::new(outbox.clone(), clock.clone())),
+                Arc::new(EraseInbox::new(ways.deliveries.clone())),
+            ],
+        );
+        let notifier = Notifier::open(id, clock, settings, (db, bus), ways, &accounts, metrics)?;
         let entitlements = Entitlements::new(
             db.clone(),
             locks.clone(),
@@ -77,6 +90,7 @@ impl Services {
             is_gateway: settings.roles.contains(Role::Gateway),
             idempotency_retention: settings.idempotency_retention,
             operator: Operator::new(outbox),
+            notifier,
         })
     }
 
@@ -86,8 +100,8 @@ impl Services {
     }
 
     /// What the gateway needs of them.
-    pub(super) fn use_cases(&self) -> (Accounts, Entitlements) {
-        (self.accounts.clone(), self.entitlements.clone())
+    pub(super) fn use_cases(&self) -> (Accounts, Entitlements, Inbox) {
+        (self.accounts.clone(), self.entitlements.clone(), self.notifier.inbox.clone())
     }
 
     /// Starts the loops.
@@ -103,6 +117,7 @@ impl Services {
                 async move { keeper.keep(drain).await }
             });
         }
+        self.notifier.start(process);
         if self.is_gateway {
             let (db, retention) = (self.db.clone(), self.idempotency_retention);
             process.supervise("idempotency-keeper", move |drain| forget_keys(db.clone(), retention, drain));
@@ -112,7 +127,8 @@ impl Services {
     /// The service API.
     pub(super) fn routes(&self) -> Router {
         let routes = account::http::routes(self.accounts.clone())
-            .merge(entitlement::routes(self.entitlements.clone()));
+            .merge(entitlement::routes(self.entitlements.clone()))
+            .merge(notification::routes(self.notifier.notifications.clone()));
         let descriptions = Router::new()
             .route("/internal/v1/openapi.json", get(async || Json(openapi::document())))
             .route("/internal/v1/asyncapi.json", get(async || Json(asyncapi::document())));

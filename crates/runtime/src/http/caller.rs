@@ -28,12 +28,15 @@ pub enum Right {
     Accounts,
     /// Grant and revoke.
     Entitlements,
+    /// Tell players something.
+    Notifications,
     /// Ban and erase users.
     Operator,
 }
 
 impl Right {
-    pub const ALL: [Self; 4] = [Self::Read, Self::Accounts, Self::Entitlements, Self::Operator];
+    pub const ALL: [Self; 5] =
+        [Self::Read, Self::Accounts, Self::Entitlements, Self::Notifications, Self::Operator];
 }
 
 impl Choice for Right {
@@ -41,6 +44,7 @@ impl Choice for Right {
         ("read", Self::Read),
         ("accounts", Self::Accounts),
         ("entitlements", Self::Entitlements),
+        ("notifications", Self::Notifications),
         ("operator", Self::Operator),
     ];
 }

@@ -1,0 +1,323 @@
+//! The stream of a player: everything that concerns them.
+//!
+//! `ready` comes first. `notification` has one of the inbox, and its position there as `id`: a client that connects again with the last
+//! id that it has (`Last-Event-ID`) gets what comes behind it, in order, without a gap and without a repeat, from whichever process.
+//! `inbox` has the numbers of unread and unseen ones when they were changed by the player. `ticket` has a ticket: all of the player's
+//! at the beginning, each again when it changes.
+//!
+//! The inbox is what counts: the stream knows how far the client is and reads on from there. What it is told in passing saves it from
+//! reading if it is just the next one. So a client that reads slowly costs no memory here, and one that is cut off loses nothing.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use ::http::{HeaderMap, HeaderName};
+use axum::extract::{Extension, State};
+use axum::response::{IntoResponse, Response};
+use base::Code;
+use base::error::chain;
+use base::id::Uuid;
+use bytes::Bytes;
+use futures::stream::{BoxStream, SelectAll};
+use futures::{FutureExt, StreamExt};
+use matchmaking::model::TicketId;
+use matchmaking::{PlayerState, PlayerTicket, Present};
+use notification::Notification;
+use notification::live::{Ear, Heard, Told};
+use runtime::Drain;
+use runtime::http::{Connection, Problem, Query};
+use serde::Deserialize;
+use serde_json::json;
+use tokio::time::{Instant, sleep_until};
+use utoipa::{IntoParams, ToSchema};
+
+use super::ticket::ended_early;
+use super::{Next, Source, answer, event, event_at, open, ticket_event};
+use crate::Gateway;
+use crate::caller::Caller;
+use crate::clients::Client;
+use crate::http::failed;
+use crate::http::notifications::{Languages, NotificationAnswer};
+
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// How many notifications are read at once.
+const PAGE: u32 = 100;
+/// How long to wait before the inbox is read again that could not be read.
+const READ_AGAIN: Duration = Duration::from_secs(1);
+
+/// One of the events of a stream.
+#[derive(Debug, ToSchema)]
+#[expect(dead_code, reason = "it is written by hand; this describes it")]
+pub(crate) struct PlayerEvent {
+    /// Of `ready` and `notification`: where to go on from, as `Last-Event-ID`.
+    id: Option<String>,
+    event: PlayerEventKind,
+    /// JSON: the notification or the ticket, as it is answered elsewhere; the counts; or `why` there will be no more.
+    #[schema(content_media_type = "application/json")]
+    data: String,
+}
+
+#[derive(Debug, ToSchema)]
+#[schema(rename_all = "lowercase")]
+#[expect(dead_code, reason = "it is written by hand; this describes it")]
+pub(crate) enum PlayerEventKind {
+    Ready,
+    Notification,
+    Inbox,
+    Ticket,
+    Reconnect,
+    End,
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(in crate::http) struct StreamQuery {
+    /// From behind which notification, where the header `Last-Event-ID` cannot be sent: what /v1/notifications tells as
+    /// `last_event_id`. The header comes first.
+    #[param(pattern = "^[0-9]{1,18}$")]
+    last_event_id: Option<String>,
+}
+
+/// Follow everything
+///
+/// Server-sent events: `ready` first, `notification`, `inbox` (unread and unseen), `ticket`; `reconnect` when the process stops, `end`
+/// when nothing more will come. With `Last-Event-ID` it goes on behind that notification; without, it begins with what comes next.
+#[utoipa::path(
+    get, path = "/v1/stream", tag = "player",
+    params(StreamQuery, ("Last-Event-ID" = Option<String>, Header, description = "The last id that the client has.")),
+    responses(
+        (status = 200, description = "Events, until the end", content_type = "text/event-stream", body = PlayerEvent),
+        (status = 400, description = "That is not the id of an event"),
+    )
+)]
+pub(in crate::http) async fn stream(
+    State(gateway): State<Gateway>,
+    Extension(connection): Extension<Connection>,
+    Extension(client): Extension<Client>,
+    languages: Languages,
+    caller: Caller,
+    headers: HeaderMap,
+    Query(query): Query<StreamQuery>,
+) -> Result<Response, Problem> {
+    let open = match open(&gateway, &caller) {
+        Ok(open) => open,
+        Err(refused) => return Ok(refused.into_response()),
+    };
+    let user = *caller.user().as_uuid();
+    let asked = position(&headers, query.last_event_id.as_deref())?;
+    // In this order: what comes after the head was read is heard.
+    let ear = gateway.inbox.live().listen(user).await;
+    let head = gateway.inbox.head(user).await.map_err(|error| failed("notifications", &error))?;
+    let source = Everything::new(gateway.clone(), client, languages, (user, ear), (asked, head), connection);
+    Ok(answer(gateway, caller, open, source))
+}
+
+/// Where a client wants to go on from.
+fn position(headers: &HeaderMap, query: Option<&str>) -> Result<Option<i64>, Problem> {
+    let header = headers.get(LAST_EVENT_ID).map(|value| value.to_str().unwrap_or("?"));
+    // A browser that has no id yet sends an empty one.
+    let Some(text) = header.or(query).filter(|text| !text.is_empty()) else { return Ok(None) };
+    let position = text.parse().ok().filter(|position| *position >= 0);
+    position.map(Some).ok_or_else(|| {
+        let detail = "Last-Event-ID must be an id that this stream has told, or the last_event_id of /v1/notifications.";
+        Problem::new(Code::InvalidArgument).detail(detail)
+    })
+}
+
+struct Everything {
+    gateway: Gateway,
+    client: Client,
+    languages: Languages,
+    user: Uuid,
+    ear: Ear,
+    /// What is to be said first.
+    greeting: Option<Bytes>,
+    /// Up to where the client has been told.
+    last: i64,
+    /// What was read and is to be told, and up to where that leads.
+    page: VecDeque<Notification>,
+    page_end: i64,
+    /// Whether there may be something behind that in the inbox, and from when on it can be read.
+    behind: Option<Instant>,
+    tickets: SelectAll<BoxStream<'static, Result<PlayerTicket, matchmaking::Error>>>,
+    watched: HashSet<TicketId>,
+    /// Whether the player may have tickets that are not watched yet.
+    look_for_tickets: bool,
+    connection: Connection,
+    _present: Present,
+}
+
+impl Everything {
+    fn new(
+        gateway: Gateway,
+        client: Client,
+        languages: Languages,
+        (user, ear): (Uuid, Ear),
+        (asked, head): (Option<i64>, i64),
+        connection: Connection,
+    ) -> Self {
+        // An id that was never told is of another inbox, or of one that was restored: there is nothing to go on from.
+        let last = asked.filter(|asked| *asked <= head).unwrap_or(head);
+        let greeting = json!({ "last_event_id": last.to_string(), "resumed": asked == Some(last) });
+        ear.at(last);
+        Self {
+            greeting: Some(event_at(last, "ready", &greeting)),
+            behind: (last < head).then(Instant::now),
+            last,
+            page: VecDeque::new(),
+            page_end: last,
+            tickets: SelectAll::new(),
+            watched: HashSet::new(),
+            look_for_tickets: true,
+            _present: gateway.players.present(user),
+            gateway,
+            client,
+            languages,
+            user,
+            ear,
+            connection,
+        }
+    }
+
+    fn drain(&self) -> Drain {
+        self.connection.drain().clone()
+    }
+
+    /// Says how far the client is.
+    fn at(&mut self, position: i64) {
+        self.last = self.last.max(position);
+        self.ear.at(self.last);
+    }
+
+    /// The next of what was read.
+    fn from_page(&mut self) -> Option<Bytes> {
+        let Some(notification) = self.page.pop_front() else {
+            self.at(self.page_end);
+            // A stream that is up to date keeps no room.
+            self.page = VecDeque::new();
+            return None;
+        };
+        Some(self.notification(&notification))
+    }
+
+    fn notification(&mut self, notification: &Notification) -> Bytes {
+        self.at(notification.position);
+        let answer = NotificationAnswer::of(notification, &self.languages);
+        event_at(notification.position, "notification", &answer)
+    }
+
+    /// Reads what comes next in the inbox.
+    async fn read(&mut self) {
+        match self.gateway.inbox.after(self.user, self.last, PAGE).await {
+            Ok(rest) => {
+                self.behind = rest.more.then(Instant::now);
+                (self.page, self.page_end) = (rest.notifications.into(), rest.up_to);
+            }
+            Err(error) => {
+                tracing::warn!(cause = chain(&error), "a stream cannot read its inbox");
+                self.behind = Some(Instant::now() + READ_AGAIN);
+            }
+        }
+    }
+
+    /// What was told in passing, if it is for the client now.
+    fn heard(&mut self, heard: &Heard) -> Option<Bytes> {
+        let told = match heard {
+            Heard::Missed => {
+                self.behind = Some(Instant::now());
+                self.look_for_tickets = true;
+                return None;
+            }
+            Heard::News(told) => told,
+        };
+        match &**told {
+            Told::Notification(notification) if notification.position <= self.last => None,
+            Told::Notification(notification) if notification.position == self.last + 1 => {
+                Some(self.notification(notification))
+            }
+            // Something is between.
+            Told::Notification(_) => {
+                self.behind = Some(Instant::now());
+                None
+            }
+            Told::Counts(counts) => Some(event("inbox", counts)),
+            Told::Tickets => {
+                self.look_for_tickets = true;
+                None
+            }
+        }
+    }
+
+    /// Watches those of the player's tickets that are not watched yet.
+    async fn find_tickets(&mut self) {
+        self.look_for_tickets = false;
+        let found = match self.gateway.players.tickets(self.user).await {
+            Ok(found) => found,
+            Err(error) => {
+                // The next word of tickets, or the next stream, tries again.
+                tracing::warn!(cause = chain(&error), "a stream cannot read its player's tickets");
+                return;
+            }
+        };
+        for ticket in found {
+            if self.watched.contains(&ticket.id) {
+                continue;
+            }
+            let id = ticket.id.clone();
+            match self.gateway.players.watch(self.user, id.as_str(), &self.connection).await {
+                Ok(changes) => {
+                    self.watched.insert(id);
+                    self.tickets.push(changes.boxed());
+                }
+                // It is gone already.
+                Err(matchmaking::Error::NotFound(_)) => {}
+                Err(error) => tracing::warn!(cause = chain(&error), "a stream cannot watch a ticket"),
+            }
+        }
+    }
+
+    fn ticket(&mut self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Next {
+        match ticket {
+            Ok(ticket) => {
+                if ticket.state == PlayerState::Gone {
+                    self.watched.remove(&ticket.id);
+                }
+                Next::Event(ticket_event(&self.gateway, &self.client, ticket))
+            }
+            Err(error) => ended_early(&error),
+        }
+    }
+}
+
+impl Source for Everything {
+    async fn next(&mut self) -> Next {
+        if let Some(greeting) = self.greeting.take() {
+            return Next::Event(greeting);
+        }
+        let drain = self.drain();
+        loop {
+            if let Some(event) = self.from_page() {
+                return Next::Event(event);
+            }
+            if self.look_for_tickets {
+                // Boxed, as they are rare and large.
+                self.find_tickets().boxed().await;
+            }
+            if self.behind.is_some_and(|from| from <= Instant::now()) {
+                self.read().boxed().await;
+                continue;
+            }
+            let read_again = self.behind;
+            tokio::select! {
+                heard = self.ear.next() => {
+                    if let Some(event) = self.heard(&heard) {
+                        return Next::Event(event);
+                    }
+                }
+                Some(ticket) = self.tickets.next(), if !self.tickets.is_empty() => return self.ticket(ticket),
+                () = async { sleep_until(read_again.unwrap_or_else(Instant::now)).await }, if read_again.is_some() => {}
+                () = drain.requested() => return Next::Reconnect("this process stops"),
+            }
+        }
+    }
+}

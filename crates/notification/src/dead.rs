@@ -1,0 +1,409 @@
+//! Dead letters: what could not be delivered, and what could not be understood. Nothing leaves them but by an operator, or when its
+//! time is over.
+
+use std::time::Duration;
+
+use base::Timestamp;
+use base::id::Uuid;
+use bus::Delivery;
+use db::{Tx, Value};
+use serde::Deserialize;
+use sqlx::AssertSqlSafe;
+use work::{FailedItem, New, OnFailed, Unfit};
+
+use crate::model::derived;
+use crate::service::Made;
+use crate::store::uuid;
+use crate::{Error, Notifications};
+
+/// What a letter of an event is called among the kinds; the others are the words of channels.
+const EVENT: &str = "event";
+/// All kinds.
+pub const KINDS: [&str; 4] = [EVENT, "live", "log", "webhook"];
+
+/// How long a cause may be, and the name of a destination.
+const CAUSE: usize = 1_000;
+const DESTINATION: usize = 600;
+/// How much is written to the database at once.
+const MESSAGE: usize = 1 << 20;
+/// How many letters expire at once.
+const EXPIRED_AT_ONCE: i64 = 100;
+
+const COLUMNS: &str = "SELECT id, letter_id, kind, destination, notification_id, user_id, stream_position, attempts, cause, payload, \
+    created_at, died_at FROM notification_dlq";
+
+type Row = (
+    i64,
+    Vec<u8>,
+    String,
+    String,
+    Option<Vec<u8>>,
+    Option<Vec<u8>>,
+    Option<i64>,
+    i32,
+    String,
+    Vec<u8>,
+    i64,
+    i64,
+);
+
+/// A dead letter.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Letter {
+    /// Counts up.
+    pub number: i64,
+    pub id: Uuid,
+    /// `event`, or the channel: `live`, `log`, `webhook`.
+    pub kind: String,
+    /// Where it was to go (`webhook:NAME`); of an event, its subject.
+    pub destination: String,
+    pub notification: Option<Uuid>,
+    pub user: Option<Uuid>,
+    /// Where an event stands in the stream.
+    pub stream_position: Option<i64>,
+    pub attempts: u32,
+    pub cause: String,
+    /// The notification in JSON; of an event, its bytes as they came.
+    pub payload: Vec<u8>,
+    /// When the delivery was made, or the event came.
+    pub created: Timestamp,
+    pub died: Timestamp,
+}
+
+/// Which letters are meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Letters {
+    pub kind: Option<String>,
+    pub destination: Option<String>,
+    pub user: Option<Uuid>,
+    /// Only those behind this number.
+    pub after: i64,
+}
+
+/// What came of replaying several.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replayed {
+    pub replayed: usize,
+    /// Those that stay, and why.
+    pub failed: Vec<(Uuid, String)>,
+    /// The number to go on behind, if there may be more.
+    pub next: Option<i64>,
+}
+
+/// An event that cannot be told.
+#[derive(Clone, Debug)]
+pub(crate) struct DeadEvent {
+    id: Uuid,
+    subject: String,
+    position: i64,
+    attempts: i64,
+    cause: String,
+    body: bytes::Bytes,
+}
+
+impl DeadEvent {
+    pub(crate) fn new(delivery: &Delivery, cause: String) -> Self {
+        Self {
+            // However often the same bytes come, they are one letter.
+            id: derived(&[delivery.subject.as_bytes(), &delivery.body]),
+            subject: shortened(&delivery.subject, DESTINATION),
+            position: delivery.position.try_into().unwrap_or(i64::MAX),
+            attempts: delivery.attempt.try_into().unwrap_or(i64::MAX),
+            cause: shortened(&cause, CAUSE),
+            body: delivery.body.clone(),
+        }
+    }
+}
+
+/// Writes the letters of events.
+pub(crate) async fn bury_events(tx: &mut Tx, dead: &[&DeadEvent]) -> Result<(), db::Error> {
+    let mut size = 0;
+    for event in dead {
+        let row = [
+            (&event.id).into(),
+            EVENT.into(),
+            event.subject.as_str().into(),
+            Value::Null,
+            Value::Null,
+            event.position.into(),
+            event.attempts.into(),
+            event.cause.as_str().into(),
+            (&event.body[..]).into(),
+            Value::Now,
+            Value::Now,
+        ];
+        let head = insert(tx);
+        tx.insert_at_commit(&head, [row]);
+        size += event.body.len();
+        if size > MESSAGE {
+            tx.write().await?;
+            size = 0;
+        }
+        tracing::warn!(
+            subject = event.subject,
+            position = event.position,
+            cause = event.cause,
+            "an event is a dead letter"
+        );
+    }
+    Ok(())
+}
+
+/// Writes the letters of deliveries that have failed for good.
+#[derive(Debug)]
+pub(crate) struct Bury;
+
+impl OnFailed for Bury {
+    fn failed(&self, tx: &mut Tx, items: &[FailedItem<'_>]) {
+        #[derive(Deserialize)]
+        struct Named {
+            notification_id: Uuid,
+        }
+        for FailedItem { item, cause } in items {
+            let kind = item.key.split(':').next().unwrap_or_default();
+            let named: Option<Named> = serde_json::from_slice(&item.payload).ok();
+            let notification = named.map(|named| named.notification_id);
+            let row = [
+                (&item.id).into(),
+                kind.into(),
+                item.key.as_str().into(),
+                notification.as_ref().into(),
+                (&item.user).into(),
+                Value::Null,
+                i64::from(item.attempts).into(),
+                (*cause).into(),
+                (&item.payload[..]).into(),
+                item.created.into(),
+                Value::Now,
+            ];
+            let head = insert(tx);
+            tx.insert_at_commit(&head, [row]);
+            tracing::warn!(delivery = %item.id, destination = item.key, cause, "a delivery is a dead letter");
+        }
+    }
+}
+
+fn insert(tx: &Tx) -> String {
+    let ignore = tx.dialect().pick("INSERT OR IGNORE", "INSERT IGNORE");
+    format!(
+        "{ignore} INTO notification_dlq (letter_id, kind, destination, notification_id, user_id, stream_position, attempts, cause, \
+         payload, created_at, died_at)"
+    )
+}
+
+impl Notifications {
+    /// Dead letters, the oldest first.
+    pub async fn letters(&self, which: &Letters, limit: u32) -> Result<Vec<Letter>, Error> {
+        let mut text = format!("{COLUMNS} WHERE id > ?");
+        let Letters { kind, destination, user, after } = which;
+        for (column, is_given) in
+            [("kind", kind.is_some()), ("destination", destination.is_some()), ("user_id", user.is_some())]
+        {
+            if is_given {
+                text.push_str(&format!(" AND {column} = ?"));
+            }
+        }
+        text.push_str(" ORDER BY id LIMIT ?");
+        let reading = async {
+            let mut connection = self.0.db.connection().await?;
+            let rows: Vec<Row> = db::on!(connection, raw => {
+                let mut query = sqlx::query_as(AssertSqlSafe(text)).bind(after);
+                if let Some(kind) = kind {
+                    query = query.bind(kind);
+                }
+                if let Some(destination) = destination {
+                    query = query.bind(destination);
+                }
+                if let Some(user) = user {
+                    query = query.bind(user.as_bytes().to_vec());
+                }
+                query.bind(i64::from(limit)).fetch_all(raw).await?
+            });
+            Ok::<_, db::Error>(rows.into_iter().map(letter).collect())
+        };
+        Ok(self.0.db.bounded(reading).await?)
+    }
+
+    /// One dead letter.
+    pub async fn letter(&self, id: Uuid) -> Result<Letter, Error> {
+        let text = AssertSqlSafe(format!("{COLUMNS} WHERE letter_id = ?"));
+        let reading = async {
+            let mut connection = self.0.db.connection().await?;
+            let row: Option<Row> = db::on!(connection, raw => {
+                sqlx::query_as(text).bind(id.as_bytes().to_vec()).fetch_optional(raw).await?
+            });
+            Ok::<_, db::Error>(row.map(letter))
+        };
+        self.0.db.bounded(reading).await?.ok_or_else(|| Error::NoLetter(id.to_string()))
+    }
+
+    /// Has a letter delivered once more, or an event taken in once more: with all attempts, the first one after a while. Done twice it
+    /// happens once: whoever comes second finds no letter.
+    pub async fn replay(&self, id: Uuid, after: Duration) -> Result<(), Error> {
+        let made = self.retrying(|| self.try_replay(id, after)).await?;
+        let told = self.tell(&made).await;
+        self.settle(&made, told).await;
+        Ok(())
+    }
+
+    async fn try_replay(&self, id: Uuid, after: Duration) -> Result<Made, Error> {
+        let mut tx = self.begin().await?;
+        let letter = lock(&mut tx, id).await?;
+        let made = match self.0.deliveries.queue(&letter.kind) {
+            Some(queue) => {
+                let new = New {
+                    id,
+                    user: letter.user.unwrap_or_default(),
+                    key: &letter.destination,
+                    payload: &letter.payload,
+                };
+                match queue.retry_in(&mut tx, id, after).await? {
+                    // The queue has forgotten it; the letter has not.
+                    Err(Unfit::Unknown) => queue.push(&mut tx, &[new]),
+                    // It is at work, or was done: there is nothing to replay.
+                    Ok(()) | Err(Unfit::NotFailed | Unfit::Finished) => {}
+                }
+                Made::default()
+            }
+            None => {
+                let understood = self.understand(&letter.destination, &letter.payload);
+                let understood =
+                    understood.map_err(|cause| Error::Unfit(format!("it still cannot be told: {cause}")))?;
+                self.take_in(&mut tx, &[&understood]).await?.0
+            }
+        };
+        remove(&mut tx, id).await?;
+        tx.commit().await?;
+        Ok(made)
+    }
+
+    /// Replays some letters, oldest first: deliveries spread so that so many begin in a second.
+    pub async fn replay_some(&self, which: &Letters, limit: u32, per_second: u32) -> Result<Replayed, Error> {
+        let letters = self.letters(which, limit).await?;
+        let is_full = letters.len() >= limit as usize;
+        let mut replayed = Replayed {
+            next: letters.last().filter(|_| is_full).map(|last| last.number),
+            ..Replayed::default()
+        };
+        for (at, letter) in letters.iter().enumerate() {
+            let after = Duration::from_secs_f64(at as f64 / f64::from(per_second.max(1)));
+            match self.replay(letter.id, after).await {
+                Ok(()) => replayed.replayed += 1,
+                // Somebody else was faster.
+                Err(Error::NoLetter(_)) => {}
+                Err(error @ Error::Unfit(_)) => replayed.failed.push((letter.id, error.to_string())),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(replayed)
+    }
+
+    /// Throws a letter away.
+    pub async fn discard(&self, id: Uuid) -> Result<(), Error> {
+        self.retrying(|| self.try_discard(id)).await
+    }
+
+    async fn try_discard(&self, id: Uuid) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
+        let letter = lock(&mut tx, id).await?;
+        if let Some(queue) = self.0.deliveries.queue(&letter.kind) {
+            queue.remove_in(&mut tx, id).await?;
+        }
+        remove(&mut tx, id).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Throws away some of the letters whose time is over, and says how many.
+    pub(crate) async fn expire_letters(&self) -> Result<u64, Error> {
+        let now = self.0.db.dialect().now();
+        let text = AssertSqlSafe(format!(
+            "SELECT letter_id FROM notification_dlq WHERE died_at < {now} - ? ORDER BY died_at, id LIMIT ?"
+        ));
+        let age = i64::try_from(self.0.config.dead_retention.as_millis()).unwrap_or(i64::MAX);
+        let reading = async {
+            let mut connection = self.0.db.connection().await?;
+            let rows: Vec<(Vec<u8>,)> = db::on!(connection, raw => {
+                sqlx::query_as(text).bind(age).bind(EXPIRED_AT_ONCE).fetch_all(raw).await?
+            });
+            Ok::<_, db::Error>(rows)
+        };
+        let old = self.0.db.bounded(reading).await?;
+        for (id,) in &old {
+            match self.discard(uuid(id)).await {
+                Ok(()) | Err(Error::NoLetter(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(old.len() as u64)
+    }
+
+    /// How many letters there are of each kind.
+    pub async fn count_letters(&self) -> Result<Vec<(&'static str, i64)>, Error> {
+        let counting = async {
+            let mut connection = self.0.db.connection().await?;
+            let rows: Vec<(String, i64)> = db::on!(connection, raw => {
+                sqlx::query_as("SELECT kind, COUNT(*) FROM notification_dlq GROUP BY kind").fetch_all(raw).await?
+            });
+            Ok::<_, db::Error>(rows)
+        };
+        let counts = self.0.db.bounded(counting).await?;
+        let of = |kind: &'static str| {
+            let count = counts.iter().find(|(found, _)| found == kind).map_or(0, |(_, count)| *count);
+            (kind, count)
+        };
+        Ok(KINDS.map(of).to_vec())
+    }
+}
+
+/// The letter, which is the caller's until the transaction ends.
+async fn lock(tx: &mut Tx, id: Uuid) -> Result<Letter, Error> {
+    let text =
+        AssertSqlSafe(format!("{COLUMNS} WHERE letter_id = ? {}", tx.dialect().pick("", "FOR UPDATE")));
+    let row: Option<Row> = db::on!(tx, connection => {
+        sqlx::query_as(text).bind(id.as_bytes().to_vec()).fetch_optional(connection).await.map_err(db::Error::from)?
+    });
+    row.map(letter).ok_or_else(|| Error::NoLetter(id.to_string()))
+}
+
+async fn remove(tx: &mut Tx, id: Uuid) -> Result<(), db::Error> {
+    const REMOVE: &str = "DELETE FROM notification_dlq WHERE letter_id = ?";
+    db::on!(tx, connection => {
+        sqlx::query(REMOVE).bind(id.as_bytes().to_vec()).execute(connection).await?;
+    });
+    Ok(())
+}
+
+fn letter(row: Row) -> Letter {
+    let (
+        number,
+        id,
+        kind,
+        destination,
+        notification,
+        user,
+        stream_position,
+        attempts,
+        cause,
+        payload,
+        created,
+        died,
+    ) = row;
+    Letter {
+        number,
+        id: uuid(&id),
+        kind,
+        destination,
+        notification: notification.as_deref().map(uuid),
+        user: user.as_deref().map(uuid),
+        stream_position,
+        attempts: attempts.unsigned_abs(),
+        cause,
+        payload,
+        created: Timestamp::from_millis(created),
+        died: Timestamp::from_millis(died),
+    }
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    text.chars().take(most).collect()
+}

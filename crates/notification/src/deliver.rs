@@ -1,0 +1,195 @@
+//! Deliveries: each notification on each of its channels is an item of that channel's queue.
+//!
+//! | state | reached by |
+//! |---|---|
+//! | PENDING | made with the notification; or put back after a failed attempt, with the time of the next one |
+//! | PROCESSING | claimed by a worker, until its lease ends |
+//! | SENT | delivered: told to the player's streams (or to nobody, when none is open), logged, accepted by the destination |
+//! | FAILED | attempts used up; the same transaction writes the dead letter |
+//!
+//! Whoever makes a notification has claimed its `live` delivery from the start, so that the player hears of it right after the commit
+//! without another transaction between. When that process dies, the lease ends and another one tells.
+
+mod log;
+mod stream;
+mod webhooks;
+
+use std::sync::Arc;
+
+use base::error::chain;
+use base::id::{ProcessId, Uuid};
+use db::{Db, Tx};
+use runtime::fault;
+use runtime::lifecycle::{Drain, LoopError};
+use work::{Keeper, New, Outcome, Queue, Worker};
+
+use crate::dead::Bury;
+use crate::live::Live;
+use crate::model::{Channel, Notification, derived};
+use crate::service::{Made, MadeOne};
+
+pub use self::webhooks::Webhooks;
+
+/// The queues, by channel.
+pub const LIVE: &str = "notification_live";
+pub const LOG: &str = "notification_log";
+pub const WEBHOOK: &str = "notification_webhook";
+
+/// The queues of all channels, and the ways out. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Deliveries(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    live: Queue,
+    log: Queue,
+    webhook: Queue,
+    streams: Live,
+    webhooks: Webhooks,
+}
+
+/// What came of telling the streams.
+pub(crate) type Told = Result<(), String>;
+
+impl Deliveries {
+    pub fn new(
+        db: &Db,
+        (delivery, webhook_delivery): (&work::Config, &work::Config),
+        metrics: &work::Metrics,
+        streams: Live,
+        webhooks: Webhooks,
+    ) -> Self {
+        let queue = |table, config: &work::Config| {
+            let queue = Queue::new(table, db.clone(), config.clone(), metrics.of(table));
+            queue.unordered().on_failed(Arc::new(Bury))
+        };
+        Self(Arc::new(Inner {
+            live: queue(LIVE, delivery),
+            log: queue(LOG, delivery),
+            webhook: queue(WEBHOOK, webhook_delivery),
+            streams,
+            webhooks,
+        }))
+    }
+
+    /// Adds the deliveries of what was made. Those to streams are claimed by this process.
+    pub(crate) fn push(&self, tx: &mut Tx, process: ProcessId, made: &[MadeOne]) {
+        let (mut live, mut log, mut webhook) = (Vec::new(), Vec::new(), Vec::new());
+        for one in made {
+            let notification = &one.notification;
+            // It is made of plain values.
+            let payload = serde_json::to_vec(notification).unwrap_or_default();
+            for channel in &one.channels {
+                let list = match channel {
+                    Channel::Live => &mut live,
+                    Channel::Log => &mut log,
+                    Channel::Webhook(_) => &mut webhook,
+                };
+                let id = delivery_id(notification.notification_id, channel);
+                list.push((id, notification.user_id, channel.to_string(), payload.clone()));
+            }
+        }
+        if !live.is_empty() {
+            self.0.live.push_claimed(tx, process, &items(&live));
+        }
+        // Nobody is woken for nothing.
+        for (queue, deliveries) in [(&self.0.log, log), (&self.0.webhook, webhook)] {
+            if !deliveries.is_empty() {
+                queue.push(tx, &items(&deliveries));
+            }
+        }
+    }
+
+    /// Tells the streams of what was made.
+    pub(crate) async fn tell(&self, made: &Made) -> Told {
+        fault::point("notification_live.claimed");
+        let news: Vec<_> = live_of(made).map(|notification| stream::news(notification.clone())).collect();
+        let told = self.0.streams.tell(&news).await;
+        fault::point("notification_live.handled");
+        told.map(drop).map_err(|error| chain(&error))
+    }
+
+    /// Writes down that the streams were told, or leaves it to the workers.
+    pub(crate) async fn settle(&self, made: &Made, told: Told) {
+        let ids: Vec<Uuid> = live_of(made)
+            .map(|notification| delivery_id(notification.notification_id, &Channel::Live))
+            .collect();
+        if ids.is_empty() {
+            return;
+        }
+        let outcome = match told {
+            Ok(()) => Outcome::Done,
+            Err(cause) => Outcome::NotTried(cause),
+        };
+        if let Err(error) = self.0.live.finish_claimed(&ids, &outcome).await {
+            tracing::warn!(cause = chain(&error), "told, and not written down: it is told again");
+        }
+    }
+
+    /// The queue of a channel, by its word.
+    pub(crate) fn queue(&self, kind: &str) -> Option<&Queue> {
+        match kind {
+            "live" => Some(&self.0.live),
+            "log" => Some(&self.0.log),
+            "webhook" => Some(&self.0.webhook),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn webhooks(&self) -> &Webhooks {
+        &self.0.webhooks
+    }
+
+    /// Removes the deliveries of these notifications, whatever their state.
+    pub(crate) async fn remove(&self, tx: &mut Tx, notifications: &[Uuid]) -> Result<(), db::Error> {
+        let of = |channel: &Channel| -> Vec<Uuid> {
+            notifications.iter().map(|id| delivery_id(*id, channel)).collect()
+        };
+        self.0.live.remove_items_in(tx, &of(&Channel::Live)).await?;
+        self.0.log.remove_items_in(tx, &of(&Channel::Log)).await?;
+        for name in self.0.webhooks.names() {
+            self.0.webhook.remove_items_in(tx, &of(&Channel::Webhook(name.to_owned()))).await?;
+        }
+        Ok(())
+    }
+
+    /// Delivers what nobody has delivered at once, until told to stop.
+    pub async fn run(&self, process: ProcessId, drain: Drain) -> Result<(), LoopError> {
+        let Inner { live, log, webhook, streams, webhooks } = &*self.0;
+        let live = Worker::new(live.clone(), stream::ToStreams(streams.clone()), process);
+        let log = Worker::new(log.clone(), log::ToLog, process);
+        let webhook = Worker::new(webhook.clone(), webhooks.handler(webhook.clone()), process);
+        let (live, log, webhook) =
+            futures::join!(live.run(drain.clone()), log.run(drain.clone()), webhook.run(drain));
+        live.and(log).and(webhook)
+    }
+
+    /// Removes what was delivered long enough ago, until told to stop.
+    pub async fn keep(&self, drain: Drain) -> Result<(), LoopError> {
+        let keep = |queue: &Queue| {
+            let (keeper, drain) = (Keeper::new(queue.clone()), drain.clone());
+            async move { keeper.run(drain).await }
+        };
+        let Inner { live, log, webhook, .. } = &*self.0;
+        let (live, log, webhook) = futures::join!(keep(live), keep(log), keep(webhook));
+        live.and(log).and(webhook)
+    }
+}
+
+/// Id, user, key and payload of each.
+fn items(deliveries: &[(Uuid, Uuid, String, Vec<u8>)]) -> Vec<New<'_>> {
+    deliveries.iter().map(|(id, user, key, payload)| New { id: *id, user: *user, key, payload }).collect()
+}
+
+/// Those that go to streams.
+fn live_of(made: &Made) -> impl Iterator<Item = &Notification> {
+    made.0.iter().filter(|one| one.channels.contains(&Channel::Live)).map(|one| &one.notification)
+}
+
+/// The name of a delivery: always the same for the same notification and destination.
+pub(crate) fn delivery_id(notification: Uuid, channel: &Channel) -> Uuid {
+    match channel {
+        Channel::Live | Channel::Log => notification,
+        Channel::Webhook(name) => derived(&[notification.as_bytes(), name.as_bytes()]),
+    }
+}

@@ -1,0 +1,30 @@
+//! What becomes of the inbox of a user who is erased.
+
+use account::{OnErase, UserId};
+use db::Tx;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+
+use crate::deliver::Deliveries;
+use crate::store;
+
+/// Removes the inbox of a user with the user, and keeps it empty: an event that comes later is told to nobody.
+#[derive(Clone, Debug)]
+pub struct EraseInbox(Deliveries);
+
+impl EraseInbox {
+    pub fn new(deliveries: Deliveries) -> Self {
+        Self(deliveries)
+    }
+
+    async fn erase_inbox(&self, tx: &mut Tx, user: UserId) -> Result<(), account::Error> {
+        let notifications = store::erase(tx, *user.as_uuid()).await?;
+        Ok(self.0.remove(tx, &notifications).await?)
+    }
+}
+
+impl OnErase for EraseInbox {
+    fn erase<'a>(&'a self, tx: &'a mut Tx, user: UserId) -> BoxFuture<'a, Result<(), account::Error>> {
+        self.erase_inbox(tx, user).boxed()
+    }
+}

@@ -1,0 +1,168 @@
+//! The inbox: what a player finds, however long they were away.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::Clock;
+use base::id::Uuid;
+use db::Db;
+
+use crate::live::{Live, Told};
+use crate::model::{Counts, Mark, Notification};
+use crate::store::{self, Filter, Which};
+use crate::{Config, Error, NotificationId};
+
+/// How many can be marked one by one at once.
+pub const MOST_MARKED: usize = 1_000;
+
+/// The inboxes of all players. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Inbox {
+    db: Db,
+    live: Live,
+    clock: Clock,
+    read_retention: Duration,
+    language: Arc<str>,
+}
+
+/// A part of an inbox, the newest first.
+#[derive(Clone, Debug)]
+pub struct Page {
+    pub notifications: Vec<Notification>,
+    /// The position to go on before, if there may be more.
+    pub next: Option<i64>,
+    pub counts: Counts,
+    /// The position of the last notification that the user was ever given: a stream that goes on from there misses nothing.
+    pub head: i64,
+}
+
+/// What comes behind a position.
+#[derive(Clone, Debug, Default)]
+pub struct Rest {
+    pub notifications: Vec<Notification>,
+    /// Everything up to this position is among them, or is gone.
+    pub up_to: i64,
+    /// Whether there may be more.
+    pub more: bool,
+}
+
+/// Which notifications a player marks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Marked {
+    These(Vec<NotificationId>),
+    /// All that there are, up to this position: one that has just come is not marked by who has not seen it.
+    UpTo(i64),
+}
+
+impl Inbox {
+    pub fn new(db: Db, live: Live, clock: Clock, config: &Config) -> Self {
+        let Config { read_retention, language, .. } = config;
+        Self { db, live, clock, read_retention: *read_retention, language: language.0.as_str().into() }
+    }
+
+    /// The way to the streams of players.
+    pub fn live(&self) -> &Live {
+        &self.live
+    }
+
+    /// The language of texts where a player's own is not there.
+    pub fn language(&self) -> &str {
+        &self.language
+    }
+
+    /// A page of the inbox, from before a position.
+    pub async fn list(
+        &self,
+        user: Uuid,
+        filter: Filter,
+        before: Option<i64>,
+        limit: u32,
+    ) -> Result<Page, Error> {
+        let now = self.clock.now();
+        let head = self.head(user).await?;
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let position = before.unwrap_or(i64::MAX);
+            let found = store::before(&mut connection, user, position, filter, now, limit).await?;
+            let counts = store::counts(&mut connection, user, now).await?;
+            Ok::<_, db::Error>((found, counts))
+        };
+        let (notifications, counts) = self.db.bounded(reading).await?;
+        let is_full = notifications.len() >= limit as usize;
+        let next = notifications.last().filter(|_| is_full).map(|last| last.position);
+        Ok(Page { notifications, next, counts, head })
+    }
+
+    /// One notification.
+    pub async fn get(&self, user: Uuid, id: NotificationId) -> Result<Notification, Error> {
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            store::one(&mut connection, user, *id.as_uuid()).await
+        };
+        let now = self.clock.now().as_millis();
+        let found = self.db.bounded(reading).await?;
+        let found = found.filter(|found| found.expires_at.is_none_or(|end| end > now));
+        found.ok_or(Error::NotFound(id))
+    }
+
+    pub async fn counts(&self, user: Uuid) -> Result<Counts, Error> {
+        let now = self.clock.now();
+        let reading = async { store::counts(&mut self.db.connection().await?, user, now).await };
+        Ok(self.db.bounded(reading).await?)
+    }
+
+    /// The position of the last notification that the user was ever given; 0 before the first.
+    pub async fn head(&self, user: Uuid) -> Result<i64, Error> {
+        Ok(self.heads(&[user]).await?.remove(&user).unwrap_or_default())
+    }
+
+    /// The same, of several users: those who were ever given any.
+    pub async fn heads(&self, users: &[Uuid]) -> Result<HashMap<Uuid, i64>, Error> {
+        Ok(store::heads(&self.db, users).await?)
+    }
+
+    /// What comes behind a position, in order, and not more than so many.
+    pub async fn after(&self, user: Uuid, position: i64, limit: u32) -> Result<Rest, Error> {
+        // In this order: what is in the inbox up to the head is there by the time it is read.
+        let head = self.head(user).await?;
+        let now = self.clock.now();
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            store::after(&mut connection, user, position, now, limit).await
+        };
+        let notifications = self.db.bounded(reading).await?;
+        let more = notifications.len() >= limit as usize;
+        let last = notifications.last().map_or(position, |last| last.position);
+        Ok(Rest { notifications, up_to: if more { last } else { last.max(head) }, more })
+    }
+
+    /// Marks notifications, and tells the user's streams. What is marked so already, or is not there, is left as it is.
+    pub async fn mark(&self, user: Uuid, marked: &Marked, mark: Mark) -> Result<Counts, Error> {
+        let ids: Vec<Uuid>;
+        let which = match marked {
+            Marked::UpTo(position) => Which::UpTo(*position),
+            Marked::These(those) if those.len() > MOST_MARKED => {
+                return Err(Error::TooMany { most: MOST_MARKED });
+            }
+            Marked::These(those) => {
+                ids = those.iter().map(|id| *id.as_uuid()).collect();
+                Which::These(&ids)
+            }
+        };
+        let now = self.clock.now();
+        let marking = async {
+            let mut tx = self.db.begin().await?;
+            let changed = store::mark(&mut tx, user, which, mark, now, self.read_retention).await?;
+            tx.commit().await?;
+            Ok::<_, db::Error>(changed)
+        };
+        let changed = self.db.bounded(marking).await?;
+        let counts = self.counts(user).await?;
+        if changed > 0 {
+            // Only a courtesy to the player's other devices.
+            let _ = self.live.tell(&[(user, Told::Counts(counts))]).await;
+        }
+        Ok(counts)
+    }
+}

@@ -1,0 +1,179 @@
+//! From the bus to the inboxes.
+//!
+//! A durable consumer, shared by all processes that run this. What it is given is put into the inboxes in one transaction with the
+//! ids of the events, so an event that comes again is known; it is acknowledged after the commit, with a confirmation. What cannot be
+//! understood is a dead letter, in the same transaction, with its bytes as they came: nothing is lost and nothing is held up. The bus
+//! itself never gives up on an event, so that deciding so is ours: after `notification.max_attempts` deliveries.
+
+use std::time::Duration;
+
+use base::Backoff;
+use base::error::{Coded, chain};
+use bus::{Bus, Consumer, Delivery, Subscription, ack_all};
+use runtime::fault;
+use runtime::lifecycle::{Drain, LoopError};
+use tokio::time::sleep;
+
+use crate::dead::DeadEvent;
+use crate::service::{Made, Understood};
+use crate::{Error, Notifications, dead};
+
+/// The consumer's name on the bus.
+const CONSUMER: &str = "notifier";
+/// After this time without a word an event is given to another process.
+const ACK_WAIT: Duration = Duration::from_secs(30);
+/// How long to wait for an event before asking anew; so long a stop may have to wait.
+const WAIT: Duration = Duration::from_secs(1);
+/// How many batches may be delivered and not yet acknowledged, over all processes.
+const BATCHES_PENDING: usize = 16;
+/// While the store is away.
+const AWAY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+
+/// Takes events in. Any number of processes do so at once.
+#[derive(Clone, Debug)]
+pub struct Intake {
+    bus: Bus,
+    notifications: Notifications,
+}
+
+/// What one step did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Taken {
+    /// How many events there were.
+    pub events: usize,
+    /// How many of those that concern somebody had been taken in before.
+    pub repeated: usize,
+    /// How many notifications came of them.
+    pub notifications: usize,
+    pub dead: usize,
+}
+
+impl Intake {
+    pub fn new(bus: Bus, notifications: Notifications) -> Self {
+        Self { bus, notifications }
+    }
+
+    /// The consumer on the bus.
+    pub async fn subscribe(&self) -> Result<Consumer, bus::Error> {
+        let subscription = Subscription {
+            name: CONSUMER.to_owned(),
+            subjects: None,
+            ack_wait: ACK_WAIT,
+            max_pending: self.batch() * BATCHES_PENDING,
+        };
+        self.bus.subscribe(&subscription).await
+    }
+
+    fn batch(&self) -> usize {
+        self.notifications.0.config.batch as usize
+    }
+
+    /// Takes in what there is, or what comes first within this time.
+    pub async fn tick(&self, consumer: &Consumer, wait: Duration) -> Result<Taken, LoopError> {
+        let deliveries = consumer.fetch(self.batch(), wait).await?;
+        if deliveries.is_empty() {
+            return Ok(Taken::default());
+        }
+        let (taken, made) = self.take(&deliveries).await?;
+        fault::point("notification_intake.committed");
+        // The player first: what is not acknowledged comes again, and is known.
+        let told = self.notifications.tell(&made).await;
+        futures::join!(acknowledge(&deliveries), self.notifications.settle(&made, told));
+        self.notifications.0.metrics.taken(&taken);
+        Ok(taken)
+    }
+
+    /// Takes in until told to stop.
+    pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
+        let consumer = self.subscribe().await?;
+        while !drain.is_requested() {
+            self.tick(&consumer, WAIT).await?;
+        }
+        Ok(())
+    }
+
+    /// All of them in one transaction; while the store is away, again and again.
+    async fn take(&self, deliveries: &[Delivery]) -> Result<(Taken, Made), LoopError> {
+        let mut failures = 0;
+        loop {
+            let error = match self.take_together(deliveries).await {
+                Ok(done) => return Ok(done),
+                Err(error) => error,
+            };
+            if !error.is_passing() {
+                // One of them, and nobody knows which.
+                tracing::warn!(
+                    cause = chain(&error),
+                    events = deliveries.len(),
+                    "taking events in one by one"
+                );
+                return self.take_one_by_one(deliveries).await;
+            }
+            failures += 1;
+            tracing::warn!(cause = chain(&error), events = deliveries.len(), "events cannot be taken in");
+            sleep(AWAY.after(failures)).await;
+            for delivery in deliveries {
+                // Or they would be given to others meanwhile, which would do no harm.
+                let _ = delivery.in_progress().await;
+            }
+        }
+    }
+
+    async fn take_together(&self, deliveries: &[Delivery]) -> Result<(Taken, Made), Error> {
+        let read: Vec<_> = deliveries.iter().map(|delivery| self.read(delivery)).collect();
+        self.notifications.retrying(|| self.write(&read)).await
+    }
+
+    async fn take_one_by_one(&self, deliveries: &[Delivery]) -> Result<(Taken, Made), LoopError> {
+        let (mut all_taken, mut all_made) = (Taken::default(), Made::default());
+        for delivery in deliveries {
+            let (taken, made) = match self.take_together(std::slice::from_ref(delivery)).await {
+                Err(error) if !error.is_passing() => {
+                    let dead = [Err(DeadEvent::new(delivery, chain(&error)))];
+                    self.notifications.retrying(|| self.write(&dead)).await?
+                }
+                done => done?,
+            };
+            all_taken.add(taken);
+            all_made.add(made);
+        }
+        Ok((all_taken, all_made))
+    }
+
+    fn read(&self, delivery: &Delivery) -> Result<Understood, DeadEvent> {
+        if delivery.attempt > self.notifications.0.config.max_attempts.into() {
+            let cause = format!("it was delivered {} times and never taken in", delivery.attempt);
+            return Err(DeadEvent::new(delivery, cause));
+        }
+        let understood = self.notifications.understand(&delivery.subject, &delivery.body);
+        understood.map_err(|cause| DeadEvent::new(delivery, cause))
+    }
+
+    async fn write(&self, read: &[Result<Understood, DeadEvent>]) -> Result<(Taken, Made), Error> {
+        let mut tx = self.notifications.begin().await?;
+        let understood: Vec<&Understood> = read.iter().flatten().collect();
+        let (made, repeated) = self.notifications.take_in(&mut tx, &understood).await?;
+        let dead: Vec<&DeadEvent> = read.iter().filter_map(|read| read.as_ref().err()).collect();
+        dead::bury_events(&mut tx, &dead).await?;
+        tx.commit().await?;
+        let dead = dead.len();
+        Ok((Taken { events: read.len(), repeated, notifications: made.len(), dead }, made))
+    }
+}
+
+async fn acknowledge(deliveries: &[Delivery]) {
+    let failed: Vec<bus::Error> = ack_all(deliveries).await.into_iter().filter_map(Result::err).collect();
+    if let Some(error) = failed.first() {
+        let cause = chain(error);
+        tracing::warn!(events = failed.len(), cause, "not acknowledged: they come again, and are known");
+    }
+}
+
+impl Taken {
+    fn add(&mut self, other: Self) {
+        self.events += other.events;
+        self.repeated += other.repeated;
+        self.notifications += other.notifications;
+        self.dead += other.dead;
+    }
+}

@@ -1,0 +1,100 @@
+//! The metrics of notifications.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::intake::Taken;
+
+/// The metrics of this process. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    events: Family<OutcomeLabels, Counter>,
+    made: Counter,
+    letters: Family<KindLabels, Gauge>,
+    removed: Family<WhatLabels, Counter>,
+    repaired: Counter,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindLabels {
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct WhatLabels {
+    what: &'static str,
+}
+
+impl Metrics {
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            events: Family::default(),
+            made: Counter::default(),
+            letters: Family::default(),
+            removed: Family::default(),
+            repaired: Counter::default(),
+        };
+        registry.register(
+            "playhouse_notification_events",
+            "Events that came from the bus: taken (in an inbox now, or of no concern to anybody), repeated, dead",
+            metrics.events.clone(),
+        );
+        registry.register(
+            "playhouse_notification_made",
+            "Notifications that were put into an inbox",
+            metrics.made.clone(),
+        );
+        registry.register(
+            "playhouse_notification_dead_letters",
+            "Dead letters that wait for an operator, by what they are: event, live, log, webhook",
+            metrics.letters.clone(),
+        );
+        registry.register(
+            "playhouse_notification_removed",
+            "What was removed because its time was over: notification, event (no longer remembered), letter",
+            metrics.removed.clone(),
+        );
+        registry.register(
+            "playhouse_notification_streams_repaired",
+            "Streams that had not heard of something that is in the inbox, and were told to look",
+            metrics.repaired.clone(),
+        );
+        metrics
+    }
+
+    pub(crate) fn taken(&self, taken: &Taken) {
+        let Taken { events, repeated, dead, .. } = *taken;
+        let others = events.saturating_sub(repeated + dead);
+        for (outcome, count) in [("taken", others), ("repeated", repeated), ("dead", dead)] {
+            if count > 0 {
+                self.events.get_or_create(&OutcomeLabels { outcome }).inc_by(count as u64);
+            }
+        }
+    }
+
+    pub(crate) fn made(&self, count: usize) {
+        self.made.inc_by(count as u64);
+    }
+
+    pub(crate) fn letters(&self, kind: &'static str, count: i64) {
+        self.letters.get_or_create(&KindLabels { kind }).set(count);
+    }
+
+    pub(crate) fn removed(&self, what: &'static str, count: u64) {
+        if count > 0 {
+            self.removed.get_or_create(&WhatLabels { what }).inc_by(count);
+        }
+    }
+
+    pub(crate) fn repaired(&self) {
+        self.repaired.inc();
+    }
+}

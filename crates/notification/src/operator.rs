@@ -1,0 +1,191 @@
+//! What operators see of dead letters and destinations, and what they can do: the admin port's `/dlq` and `/webhooks`.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base::Code;
+use base::id::Uuid;
+use runtime::http::Problem;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::http::problem;
+use crate::{KINDS, Letter, Letters, Notifications};
+
+/// How many are listed or replayed if nobody says, and at most.
+const LISTED: u32 = 100;
+const MOST: u32 = 1_000;
+/// How many are replayed in a second if nobody says.
+const PER_SECOND: u32 = 100;
+/// How many characters of a payload that is no JSON are shown.
+const SHOWN: usize = 2_000;
+
+/// The operator's view of notifications.
+pub type Operator = Notifications;
+
+/// Filled once there are notifications.
+pub type Slot = Arc<OnceLock<Operator>>;
+
+/// `/dlq` (list), `/dlq/{letter}` and its `replay` and `discard`, `/dlq/replay`, `/dlq/discard`, `/webhooks` and
+/// `/webhooks/{name}/enable`. They answer `503` until the slot is filled.
+pub fn operator_routes(slot: &Slot) -> Router {
+    Router::new()
+        .route("/dlq", get(list))
+        .route("/dlq/replay", post(replay_some))
+        .route("/dlq/discard", post(discard_some))
+        .route("/dlq/{letter}", get(show))
+        .route("/dlq/{letter}/replay", post(replay))
+        .route("/dlq/{letter}/discard", post(discard))
+        .route("/webhooks", get(webhooks))
+        .route("/webhooks/{name}/enable", post(enable))
+        .with_state(slot.clone())
+}
+
+#[derive(Deserialize)]
+struct LettersQuery {
+    kind: Option<String>,
+    destination: Option<String>,
+    user: Option<String>,
+    after: Option<i64>,
+    limit: Option<u32>,
+    /// Of a replay.
+    rate: Option<u32>,
+}
+
+impl LettersQuery {
+    fn letters(&self) -> Result<Letters, Problem> {
+        if let Some(kind) = self.kind.as_deref().filter(|kind| !KINDS.contains(kind)) {
+            return Err(invalid(format!("kind is one of {}, not {kind}.", KINDS.join(", "))));
+        }
+        let user = self.user.as_deref().map(|user| id("user", user)).transpose()?;
+        let (kind, destination) = (self.kind.clone(), self.destination.clone());
+        Ok(Letters { kind, destination, user, after: self.after.unwrap_or_default() })
+    }
+
+    fn limit(&self) -> u32 {
+        self.limit.unwrap_or(LISTED).clamp(1, MOST)
+    }
+}
+
+async fn list(State(slot): State<Slot>, Query(query): Query<LettersQuery>) -> Result<Json<Value>, Problem> {
+    let notifications = filled(&slot)?;
+    let letters = notifications.letters(&query.letters()?, query.limit()).await.map_err(problem)?;
+    let next = letters.last().filter(|_| letters.len() >= query.limit() as usize).map(|last| last.number);
+    let counts = notifications.count_letters().await.map_err(problem)?;
+    let counts: serde_json::Map<String, Value> =
+        counts.into_iter().map(|(kind, count)| (kind.to_owned(), count.into())).collect();
+    Ok(Json(
+        json!({ "letters": letters.iter().map(summary).collect::<Vec<_>>(), "next": next, "counts": counts }),
+    ))
+}
+
+async fn show(State(slot): State<Slot>, Path(letter): Path<String>) -> Result<Json<Value>, Problem> {
+    let letter = filled(&slot)?.letter(id("letter", &letter)?).await.map_err(problem)?;
+    let mut shown = summary(&letter);
+    shown["payload"] = serde_json::from_slice(&letter.payload).unwrap_or_else(|_| {
+        let text = String::from_utf8_lossy(&letter.payload);
+        text.chars().take(SHOWN).collect::<String>().into()
+    });
+    shown["payload_bytes"] = letter.payload.len().into();
+    Ok(Json(shown))
+}
+
+async fn replay(State(slot): State<Slot>, Path(letter): Path<String>) -> Result<Json<Value>, Problem> {
+    let id = id("letter", &letter)?;
+    filled(&slot)?.replay(id, Duration::ZERO).await.map_err(problem)?;
+    tracing::warn!(letter = %id, "replayed by an operator");
+    Ok(Json(json!({ "id": id })))
+}
+
+async fn discard(State(slot): State<Slot>, Path(letter): Path<String>) -> Result<Json<Value>, Problem> {
+    let id = id("letter", &letter)?;
+    filled(&slot)?.discard(id).await.map_err(problem)?;
+    tracing::warn!(letter = %id, "discarded by an operator");
+    Ok(Json(json!({ "id": id })))
+}
+
+async fn replay_some(
+    State(slot): State<Slot>,
+    Query(query): Query<LettersQuery>,
+) -> Result<Json<Value>, Problem> {
+    let rate = query.rate.unwrap_or(PER_SECOND);
+    if rate == 0 {
+        return Err(invalid("rate is how many are replayed in a second: at least 1.".to_owned()));
+    }
+    let which = query.letters()?;
+    let replayed = filled(&slot)?.replay_some(&which, query.limit(), rate).await.map_err(problem)?;
+    tracing::warn!(
+        letters = replayed.replayed,
+        failed = replayed.failed.len(),
+        ?which,
+        "replayed by an operator"
+    );
+    let failed = replayed.failed.iter().map(|(id, cause)| json!({ "id": id, "cause": cause }));
+    let failed: Vec<Value> = failed.collect();
+    Ok(Json(json!({ "replayed": replayed.replayed, "failed": failed, "next": replayed.next })))
+}
+
+async fn discard_some(
+    State(slot): State<Slot>,
+    Query(query): Query<LettersQuery>,
+) -> Result<Json<Value>, Problem> {
+    let notifications = filled(&slot)?;
+    let which = query.letters()?;
+    let letters = notifications.letters(&which, query.limit()).await.map_err(problem)?;
+    let next = letters.last().filter(|_| letters.len() >= query.limit() as usize).map(|last| last.number);
+    let mut discarded = 0;
+    for letter in &letters {
+        match notifications.discard(letter.id).await {
+            Ok(()) => discarded += 1,
+            // Somebody else was faster.
+            Err(crate::Error::NoLetter(_)) => {}
+            Err(error) => return Err(problem(error)),
+        }
+    }
+    tracing::warn!(letters = discarded, ?which, "discarded by an operator");
+    Ok(Json(json!({ "discarded": discarded, "next": next })))
+}
+
+async fn webhooks(State(slot): State<Slot>) -> Result<Json<Value>, Problem> {
+    let shown = filled(&slot)?.webhooks().list().await.map_err(problem)?;
+    let shown = shown.into_iter().map(|webhook| {
+        let (since, cause) = webhook.disabled.map(|(since, cause)| (since.to_rfc3339(), cause)).unzip();
+        json!({ "name": webhook.name, "disabled_since": since, "cause": cause })
+    });
+    Ok(Json(json!({ "webhooks": shown.collect::<Vec<_>>() })))
+}
+
+async fn enable(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+    let webhooks = filled(&slot)?.webhooks();
+    if !webhooks.list().await.map_err(problem)?.iter().any(|known| known.name == name) {
+        let detail = format!("There is no [notification.webhooks.{name}] in the configuration.");
+        return Err(Problem::new(Code::NotFound).detail(detail));
+    }
+    let was_disabled = webhooks.enable(&name).await.map_err(problem)?;
+    tracing::warn!(destination = name, "enabled by an operator");
+    Ok(Json(json!({ "name": name, "was_disabled": was_disabled })))
+}
+
+fn summary(letter: &Letter) -> Value {
+    json!({
+        "number": letter.number, "id": letter.id, "kind": letter.kind, "destination": letter.destination,
+        "notification_id": letter.notification, "user_id": letter.user, "stream_position": letter.stream_position,
+        "attempts": letter.attempts, "cause": letter.cause, "created": letter.created.to_rfc3339(),
+        "died": letter.died.to_rfc3339(),
+    })
+}
+
+fn id(what: &str, text: &str) -> Result<Uuid, Problem> {
+    Uuid::try_parse(text).map_err(|_| invalid(format!("Name the {what} by its id, which is a UUID.")))
+}
+
+fn invalid(detail: String) -> Problem {
+    Problem::new(Code::InvalidArgument).detail(detail)
+}
+
+fn filled(slot: &Slot) -> Result<&Operator, Problem> {
+    slot.get().ok_or_else(|| Problem::new(Code::Unavailable).detail("the stores are not open yet"))
+}

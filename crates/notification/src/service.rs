@@ -1,0 +1,198 @@
+//! Notifications are made here, and nowhere else: in one transaction with what makes them necessary.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use account::Accounts;
+use base::error::chain;
+use base::id::{ProcessId, Uuid};
+use base::{Backoff, Clock};
+use bus::Event;
+use db::{Db, Tx};
+
+use crate::broadcast::Broadcasts;
+use crate::deliver::{Deliveries, Told, Webhooks};
+use crate::metrics::Metrics;
+use crate::model::{Addressed, Channel, Notification};
+use crate::rules::Rules;
+use crate::{Config, Error, store};
+
+/// The first one included.
+const ATTEMPTS: u32 = 8;
+const BETWEEN: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
+
+/// How much is written to the database at once: servers refuse messages that are too long, and values are written in hexadecimal.
+const MESSAGE: usize = 1 << 20;
+
+/// The use cases. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Notifications(pub(crate) Arc<Parts>);
+
+/// What they are made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// Who claims what is delivered at once.
+    pub process: ProcessId,
+    pub db: Db,
+    pub accounts: Accounts,
+    pub rules: Rules,
+    pub deliveries: Deliveries,
+    pub broadcasts: Broadcasts,
+    pub clock: Clock,
+    pub metrics: Metrics,
+    pub config: Config,
+}
+
+/// An event, and who is told what of it.
+pub(crate) struct Understood {
+    pub(crate) event: Uuid,
+    pub(crate) told: Vec<Addressed>,
+}
+
+/// What was made in a transaction, to be told once it is committed.
+#[derive(Debug, Default)]
+#[must_use = "the players wait to be told"]
+pub(crate) struct Made(pub(crate) Vec<MadeOne>);
+
+#[derive(Clone, Debug)]
+pub(crate) struct MadeOne {
+    pub(crate) notification: Notification,
+    pub(crate) channels: Vec<Channel>,
+}
+
+impl Made {
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub(crate) fn add(&mut self, other: Self) {
+        self.0.extend(other.0);
+    }
+}
+
+/// How many of these can be written with one message to the database; at least one.
+fn fitting(made: &[MadeOne]) -> usize {
+    let mut size = 0;
+    let fits = |one: &&MadeOne| {
+        size += one.size();
+        size <= MESSAGE
+    };
+    made.iter().take_while(fits).count().max(1)
+}
+
+impl MadeOne {
+    /// About how many bytes it is, as one row.
+    fn size(&self) -> usize {
+        let Notification { texts, data, .. } = &self.notification;
+        let texts: usize = texts.values().map(|text| text.title.len() + text.body.len()).sum();
+        (texts + data.to_string().len() + 500) * (1 + self.channels.len())
+    }
+}
+
+impl Notifications {
+    pub fn new(parts: Parts) -> Self {
+        Self(Arc::new(parts))
+    }
+
+    pub fn broadcasts(&self) -> &Broadcasts {
+        &self.0.broadcasts
+    }
+
+    pub fn deliveries(&self) -> &Deliveries {
+        &self.0.deliveries
+    }
+
+    pub fn webhooks(&self) -> &Webhooks {
+        self.0.deliveries.webhooks()
+    }
+
+    /// What an event says, and to whom; or why that cannot be told.
+    pub(crate) fn understand(&self, subject: &str, body: &[u8]) -> Result<Understood, String> {
+        let event = Event::decode(subject, body).map_err(|error| chain(&error))?;
+        let told = self.0.rules.told(&event, self.0.clock.now()).map_err(|untold| untold.to_string())?;
+        Ok(Understood { event: *event.id.as_uuid(), told })
+    }
+
+    /// Makes the notifications of those events that were not taken in before, and says how many were.
+    pub(crate) async fn take_in(
+        &self,
+        tx: &mut Tx,
+        events: &[&Understood],
+    ) -> Result<(Made, usize), db::Error> {
+        // Of what concerns nobody nothing is remembered.
+        let telling: Vec<&Understood> =
+            events.iter().filter(|event| !event.told.is_empty()).copied().collect();
+        let ids: Vec<Uuid> = telling.iter().map(|event| event.event).collect();
+        let mut new = store::first_time(tx, &ids).await?;
+        let mut messages = Vec::new();
+        let mut repeated = 0;
+        for event in telling {
+            // Twice in one batch is once.
+            if new.remove(&event.event) {
+                messages.extend(event.told.iter().cloned());
+            } else {
+                repeated += 1;
+            }
+        }
+        Ok((self.make(tx, &messages).await?, repeated))
+    }
+
+    /// Puts messages into the inboxes of their users, and their deliveries into the queues, in the caller's transaction.
+    pub(crate) async fn make(&self, tx: &mut Tx, messages: &[Addressed]) -> Result<Made, db::Error> {
+        let Parts { clock, config, deliveries, process, .. } = &*self.0;
+        let placed = store::place(tx, messages, clock.now()).await?;
+        // In the same order, without those of users who were erased.
+        let mut messages = messages.iter();
+        let with_channels = |notification: Notification| {
+            let id = notification.notification_id;
+            let addressed = messages.find(|addressed| *addressed.id.as_uuid() == id)?;
+            Some(MadeOne { notification, channels: addressed.message.channels.clone() })
+        };
+        let made: Vec<MadeOne> = placed.into_iter().filter_map(with_channels).collect();
+        let mut rest = &made[..];
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(fitting(rest));
+            store::insert(tx, some.iter().map(|one| &one.notification), config.retention);
+            deliveries.push(tx, *process, some);
+            if !others.is_empty() {
+                tx.write().await?;
+            }
+            rest = others;
+        }
+        Ok(Made(made))
+    }
+
+    /// Tells the streams of what was made, now that it is committed.
+    pub(crate) async fn tell(&self, made: &Made) -> Told {
+        self.0.deliveries.tell(made).await
+    }
+
+    /// Writes down that they were told. Whatever goes wrong here is made good by the workers of the queues.
+    pub(crate) async fn settle(&self, made: &Made, told: Told) {
+        self.0.deliveries.settle(made, told).await;
+    }
+
+    pub(crate) async fn begin(&self) -> Result<Tx, Error> {
+        Ok(self.0.db.begin().await?)
+    }
+
+    /// Runs an attempt, which has a transaction of its own, until it does not meet another one or attempts are used up; then its last
+    /// error is returned.
+    pub(crate) async fn retrying<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Error>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut failures = 0;
+        loop {
+            let error = match self.0.db.bounded(attempt()).await {
+                Err(Error::Db(error @ (db::Error::Busy(_) | db::Error::Duplicate(_)))) => error,
+                done => return done,
+            };
+            failures += 1;
+            if failures == ATTEMPTS {
+                return Err(error.into());
+            }
+            tokio::time::sleep(BETWEEN.after(failures)).await;
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! The tables: which events were taken in, and the inboxes.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::time::Duration;
+
+use base::Timestamp;
+use base::id::Uuid;
+use db::{Conn, Db, Error, Tx, Value};
+use sqlx::AssertSqlSafe;
+
+use crate::model::{Addressed, Counts, Mark, Notification};
+
+/// How many rows are removed at once: few, so that nobody waits for it.
+const REMOVED_AT_ONCE: i64 = 500;
+
+const INSERT: &str = "INSERT INTO notification (user_id, position, notification_id, template, texts, data, created_at, expires_at, remove_at)";
+const COLUMNS: &str = "SELECT user_id, position, notification_id, template, texts, data, created_at, expires_at, seen_at, read_at, \
+    archived_at FROM notification";
+
+type Row =
+    (Vec<u8>, i64, Vec<u8>, String, String, String, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
+
+/// Which notifications of a user are listed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Filter {
+    /// All that are not archived.
+    #[default]
+    Inbox,
+    Unread,
+    Archived,
+}
+
+/// Of these events, those that nobody has taken in before, which are taken in by this transaction. Whoever is about to take in the
+/// same one waits for it to end.
+pub(crate) async fn first_time(tx: &mut Tx, events: &[Uuid]) -> Result<HashSet<Uuid>, Error> {
+    // In one order, so that two who take in the same ones do not wait for each other.
+    let mut events = events.to_vec();
+    events.sort_unstable();
+    events.dedup();
+    let Some(last) = events.last().copied() else { return Ok(HashSet::new()) };
+    let dialect = tx.dialect();
+    let filled = events.len().next_power_of_two();
+    let batch = fastrand::i64(..);
+    let ignore = dialect.pick("INSERT OR IGNORE", "INSERT IGNORE");
+    let row = format!("(?, ?, {})", dialect.now());
+    let insert = format!(
+        "{ignore} INTO notification_event (event_id, batch, received_at) VALUES {}",
+        list(&row, filled)
+    );
+    let padding = std::iter::repeat_n(last, filled - events.len());
+    let added = db::on!(tx, connection => {
+        let mut query = sqlx::query(AssertSqlSafe(insert));
+        for event in events.iter().copied().chain(padding.clone()) {
+            query = query.bind(event.as_bytes().to_vec()).bind(batch);
+        }
+        query.execute(connection).await?.rows_affected()
+    });
+    if added == events.len() as u64 {
+        return Ok(events.into_iter().collect());
+    }
+    let select = format!(
+        "SELECT event_id FROM notification_event WHERE batch = ? AND event_id IN ({})",
+        list("?", filled)
+    );
+    let rows: Vec<(Vec<u8>,)> = db::on!(tx, connection => {
+        let mut query = sqlx::query_as(AssertSqlSafe(select)).bind(batch);
+        for event in events.iter().copied().chain(padding) {
+            query = query.bind(event.as_bytes().to_vec());
+        }
+        query.fetch_all(connection).await?
+    });
+    Ok(rows.iter().map(|(event,)| uuid(event)).collect())
+}
+
+/// Gives messages the next positions in the inboxes of their users. Those of users who were erased are left out.
+///
+/// The positions are the caller's until the transaction ends: whoever else adds to one of the inboxes waits.
+pub(crate) async fn place(
+    tx: &mut Tx,
+    messages: &[Addressed],
+    now: Timestamp,
+) -> Result<Vec<Notification>, Error> {
+    let mut counts: BTreeMap<Uuid, i64> = BTreeMap::new();
+    for message in messages {
+        *counts.entry(message.user).or_default() += 1;
+    }
+    let mut next = reserve(tx, &counts).await?;
+    let placed = messages.iter().filter_map(|Addressed { id, user, message }| {
+        let position = next.get_mut(user)?;
+        *position += 1;
+        Some(Notification {
+            notification_id: *id.as_uuid(),
+            user_id: *user,
+            position: *position,
+            template: message.template.clone(),
+            texts: message.texts.clone(),
+            data: message.data.clone(),
+            created_at: now.as_millis(),
+            expires_at: message.expires_at,
+            seen_at: None,
+            read_at: None,
+            archived_at: None,
+            traceparent: message.traceparent.clone(),
+        })
+    });
+    Ok(placed.collect())
+}
+
+/// Writes notifications that have their place, when the transaction is committed.
+pub(crate) fn insert<'a>(
+    tx: &mut Tx,
+    notifications: impl Iterator<Item = &'a Notification> + Clone,
+    retention: Duration,
+) {
+    let kept = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+    let written: Vec<(String, String)> = notifications.clone().map(written).collect();
+    let rows = notifications.zip(&written).map(|(notification, (texts, data))| {
+        let kept_until = notification.created_at.saturating_add(kept);
+        [
+            (&notification.user_id).into(),
+            notification.position.into(),
+            (&notification.notification_id).into(),
+            notification.template.as_str().into(),
+            texts.as_str().into(),
+            data.as_str().into(),
+            notification.created_at.into(),
+            Value::from(notification.expires_at),
+            notification.expires_at.map_or(kept_until, |end| end.min(kept_until)).into(),
+        ]
+    });
+    tx.insert_at_commit(INSERT, rows);
+}
+
+/// Moves the heads of these users on, and says where each was before. Users who were erased are not among them.
+async fn reserve(tx: &mut Tx, counts: &BTreeMap<Uuid, i64>) -> Result<HashMap<Uuid, i64>, Error> {
+    let Some((last, _)) = counts.last_key_value() else { return Ok(HashMap::new()) };
+    let filled = counts.len().next_power_of_two();
+    let conflict = tx.dialect().pick(
+        "ON CONFLICT (user_id) DO UPDATE SET position = position + excluded.position",
+        "ON DUPLICATE KEY UPDATE position = position + VALUES(position)",
+    );
+    let upsert = format!(
+        "INSERT INTO notification_head (user_id, position) VALUES {} {conflict}",
+        list("(?, ?)", filled)
+    );
+    // Filled up with what changes nothing, so that there are few texts and each is prepared once.
+    let padding = std::iter::repeat_n((last, &0), filled - counts.len());
+    db::on!(tx, connection => {
+        let mut query = sqlx::query(AssertSqlSafe(upsert));
+        for (user, count) in counts.iter().chain(padding) {
+            query = query.bind(user.as_bytes().to_vec()).bind(*count);
+        }
+        query.execute(connection).await?;
+    });
+    let users: Vec<Uuid> = counts.keys().copied().collect();
+    let heads = read_heads(tx, &users).await?;
+    Ok(heads
+        .into_iter()
+        .map(|(user, head)| (user, head - counts.get(&user).copied().unwrap_or_default()))
+        .collect())
+}
+
+async fn read_heads(tx: &mut Tx, users: &[Uuid]) -> Result<Vec<(Uuid, i64)>, Error> {
+    let (text, filled) = heads_text(users.len());
+    let rows: Vec<(Vec<u8>, i64)> = db::on!(tx, connection => {
+        let mut query = sqlx::query_as(AssertSqlSafe(text));
+        for user in padded(users, filled) {
+            query = query.bind(user.as_bytes().to_vec());
+        }
+        query.fetch_all(connection).await?
+    });
+    Ok(rows.iter().map(|(user, head)| (uuid(user), *head)).collect())
+}
+
+/// The last positions of these users, as far as they have any.
+pub(crate) async fn heads(db: &Db, users: &[Uuid]) -> Result<HashMap<Uuid, i64>, Error> {
+    let (text, filled) = heads_text(users.len());
+    let reading = async {
+        let mut connection = db.connection().await?;
+        let rows: Vec<(Vec<u8>, i64)> = db::on!(connection, raw => {
+            let mut query = sqlx::query_as(AssertSqlSafe(text));
+            for user in padded(users, filled) {
+                query = query.bind(user.as_bytes().to_vec());
+            }
+            query.fetch_all(raw).await?
+        });
+        Ok(rows.iter().map(|(user, head)| (uuid(user), *head)).collect())
+    };
+    db.bounded(reading).await
+}
+
+fn heads_text(users: usize) -> (String, usize) {
+    let filled = users.max(1).next_power_of_two();
+    let text = format!(
+        "SELECT user_id, position FROM notification_head WHERE erased_at IS NULL AND user_id IN ({})",
+        list("?", filled)
+    );
+    (text, filled)
+}
+
+fn padded(users: &[Uuid], filled: usize) -> impl Iterator<Item = Uuid> {
+    let last = users.last().copied().unwrap_or_default();
+    users.iter().copied().chain(std::iter::repeat_n(last, filled - users.len()))
+}
+
+/// Notifications of a user behind a position that have not expired, the first first.
+pub(crate) async fn after(
+    connection: &mut Conn,
+    user: Uuid,
+    position: i64,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<Notification>, Error> {
+    let text = format!(
+        "{COLUMNS} WHERE user_id = ? AND position > ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY position LIMIT ?"
+    );
+    let rows: Vec<Row> = db::on!(connection, raw => {
+        let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec()).bind(position);
+        query.bind(now.as_millis()).bind(i64::from(limit)).fetch_all(raw).await?
+    });
+    Ok(rows.into_iter().map(notification).collect())
+}
+
+/// Notifications of a user before a position, the last first.
+pub(crate) async fn before(
+    connection: &mut Conn,
+    user: Uuid,
+    position: i64,
+    filter: Filter,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<Notification>, Error> {
+    let which = match filter {
+        Filter::Inbox => "archived_at IS NULL",
+        Filter::Unread => "archived_at IS NULL AND read_at IS NULL",
+        Filter::Archived => "archived_at IS NOT NULL",
+    };
+    let text = format!(
+        "{COLUMNS} WHERE user_id = ? AND position < ? AND {which} AND (expires_at IS NULL OR expires_at > ?) \
+         ORDER BY position DESC LIMIT ?"
+    );
+    let rows: Vec<Row> = db::on!(connection, raw => {
+        let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec()).bind(position);
+        query.bind(now.as_millis()).bind(i64::from(limit)).fetch_all(raw).await?
+    });
+    Ok(rows.into_iter().map(notification).collect())
+}
+
+/// One notification of a user.
+pub(crate) async fn one(connection: &mut Conn, user: Uuid, id: Uuid) -> Result<Option<Notification>, Error> {
+    let text = format!("{COLUMNS} WHERE user_id = ? AND notification_id = ?");
+    let row: Option<Row> = db::on!(connection, raw => {
+        let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
+        query.bind(id.as_bytes().to_vec()).fetch_optional(raw).await?
+    });
+    Ok(row.map(notification))
+}
+
+pub(crate) async fn counts(connection: &mut Conn, user: Uuid, now: Timestamp) -> Result<Counts, Error> {
+    const COUNT: &str = "SELECT COUNT(*), COUNT(*) - COUNT(seen_at) FROM notification \
+        WHERE user_id = ? AND archived_at IS NULL AND read_at IS NULL AND (expires_at IS NULL OR expires_at > ?)";
+    let (unread, unseen): (i64, i64) = db::on!(connection, raw => {
+        sqlx::query_as(COUNT).bind(user.as_bytes().to_vec()).bind(now.as_millis()).fetch_one(raw).await?
+    });
+    Ok(Counts { unread, unseen })
+}
+
+/// Which notifications are marked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Which<'a> {
+    These(&'a [Uuid]),
+    /// All up to a position.
+    UpTo(i64),
+}
+
+/// Marks notifications of a user; those that are marked so already stay as they are. Says how many were changed.
+pub(crate) async fn mark(
+    tx: &mut Tx,
+    user: Uuid,
+    which: Which<'_>,
+    mark: Mark,
+    now: Timestamp,
+    read_retention: Duration,
+) -> Result<u64, Error> {
+    let at = now.as_millis();
+    let (set, only) = match mark {
+        Mark::Seen => (format!("seen_at = {at}"), "seen_at IS NULL"),
+        Mark::Read => {
+            let end = now.after(read_retention).as_millis();
+            let least = tx.dialect().pick("MIN", "LEAST");
+            let set = format!(
+                "read_at = {at}, seen_at = COALESCE(seen_at, {at}), remove_at = {least}(remove_at, {end})"
+            );
+            (set, "read_at IS NULL")
+        }
+        Mark::Unread => ("read_at = NULL".to_owned(), "read_at IS NOT NULL"),
+        Mark::Archived => {
+            (format!("archived_at = {at}, seen_at = COALESCE(seen_at, {at})"), "archived_at IS NULL")
+        }
+        Mark::Unarchived => ("archived_at = NULL".to_owned(), "archived_at IS NOT NULL"),
+    };
+    let ids = match which {
+        Which::These(ids) => ids,
+        Which::UpTo(_) => &[],
+    };
+    let filled = ids.len().max(1).next_power_of_two();
+    let condition = match which {
+        Which::These(_) => format!("notification_id IN ({})", list("?", filled)),
+        Which::UpTo(_) => "position <= ?".to_owned(),
+    };
+    let text = format!("UPDATE notification SET {set} WHERE user_id = ? AND {only} AND {condition}");
+    let changed = db::on!(tx, connection => {
+        let mut query = sqlx::query(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
+        match which {
+            Which::UpTo(position) => query = query.bind(position),
+            Which::These(ids) => for id in padded(ids, filled) {
+                query = query.bind(id.as_bytes().to_vec());
+            },
+        }
+        query.execute(connection).await?.rows_affected()
+    });
+    Ok(changed)
+}
+
+/// Removes all that is kept for a user, and keeps it so. Says which notifications there were.
+pub(crate) async fn erase(tx: &mut Tx, user: Uuid) -> Result<Vec<Uuid>, Error> {
+    let now = tx.dialect().now();
+    let conflict = tx.dialect().pick(
+        "ON CONFLICT (user_id) DO UPDATE SET erased_at = excluded.erased_at",
+        "ON DUPLICATE KEY UPDATE erased_at = VALUES(erased_at)",
+    );
+    let close = format!(
+        "INSERT INTO notification_head (user_id, position, erased_at) VALUES (?, 0, {now}) {conflict}"
+    );
+    let user = user.as_bytes().to_vec();
+    let ids: Vec<(Vec<u8>,)> = db::on!(tx, connection => {
+        sqlx::query(AssertSqlSafe(close)).bind(&user).execute(&mut *connection).await?;
+        let ids = sqlx::query_as("SELECT notification_id FROM notification WHERE user_id = ?").bind(&user);
+        let ids = ids.fetch_all(&mut *connection).await?;
+        sqlx::query("DELETE FROM notification WHERE user_id = ?").bind(&user).execute(&mut *connection).await?;
+        sqlx::query("DELETE FROM notification_dlq WHERE user_id = ?").bind(&user).execute(&mut *connection).await?;
+        ids
+    });
+    Ok(ids.iter().map(|(id,)| uuid(id)).collect())
+}
+
+/// Removes some of the notifications whose time is over, and says how many.
+pub(crate) async fn remove_old(db: &Db) -> Result<u64, Error> {
+    let now = db.dialect().now();
+    let text = match db.dialect() {
+        db::Dialect::Sqlite => format!(
+            "DELETE FROM notification WHERE (user_id, position) IN \
+             (SELECT user_id, position FROM notification WHERE remove_at < {now} ORDER BY remove_at LIMIT ?)"
+        ),
+        db::Dialect::MySql => {
+            format!("DELETE FROM notification WHERE remove_at < {now} ORDER BY remove_at LIMIT ?")
+        }
+    };
+    remove(db, text, None).await
+}
+
+/// Forgets some of the events that were taken in longer ago than this, and says how many.
+pub(crate) async fn forget_events(db: &Db, age: Duration) -> Result<u64, Error> {
+    let now = db.dialect().now();
+    let text = match db.dialect() {
+        db::Dialect::Sqlite => format!(
+            "DELETE FROM notification_event WHERE event_id IN \
+             (SELECT event_id FROM notification_event WHERE received_at < {now} - ? ORDER BY received_at LIMIT ?)"
+        ),
+        db::Dialect::MySql => {
+            format!(
+                "DELETE FROM notification_event WHERE received_at < {now} - ? ORDER BY received_at LIMIT ?"
+            )
+        }
+    };
+    remove(db, text, Some(age)).await
+}
+
+async fn remove(db: &Db, text: String, age: Option<Duration>) -> Result<u64, Error> {
+    let removing = async {
+        let mut tx = db.begin().await?;
+        let removed = db::on!(tx, connection => {
+            let mut query = sqlx::query(AssertSqlSafe(text));
+            if let Some(age) = age {
+                query = query.bind(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
+            }
+            query.bind(REMOVED_AT_ONCE).execute(connection).await?.rows_affected()
+        });
+        tx.commit().await?;
+        Ok(removed)
+    };
+    db.bounded(removing).await
+}
+
+/// Texts and data as they are kept.
+fn written(notification: &Notification) -> (String, String) {
+    // They are made of plain values.
+    (serde_json::to_string(&notification.texts).unwrap_or_default(), notification.data.to_string())
+}
+
+fn notification(row: Row) -> Notification {
+    let (user, position, id, template, texts, data, created_at, expires_at, seen_at, read_at, archived_at) =
+        row;
+    Notification {
+        notification_id: uuid(&id),
+        user_id: uuid(&user),
+        position,
+        template,
+        texts: serde_json::from_str(&texts).unwrap_or_default(),
+        data: serde_json::from_str(&data).unwrap_or_default(),
+        created_at,
+        expires_at,
+        seen_at,
+        read_at,
+        archived_at,
+        traceparent: None,
+    }
+}
+
+/// So many places.
+fn list(place: &str, count: usize) -> String {
+    vec![place; count].join(", ")
+}
+
+pub(crate) fn uuid(bytes: &[u8]) -> Uuid {
+    Uuid::from_slice(bytes).unwrap_or_default()
+}

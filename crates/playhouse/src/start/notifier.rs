@@ -1,0 +1,136 @@
+//! The wiring of notifications.
+
+use std::time::Duration;
+
+use account::Accounts;
+use base::Clock;
+use base::id::ProcessId;
+use bus::Bus;
+use db::Db;
+use hot::Hot;
+use notification::{
+    Broadcasts, Deliveries, Inbox, Intake, Live, Notifications, Parts, Rules, Watch, Webhooks,
+};
+use runtime::{Metrics, Process};
+
+use super::StartError;
+use crate::{Role, Settings, asyncapi};
+
+/// How soon players are told again after a store was away, however long that was.
+const DOWN: Duration = Duration::from_secs(1);
+
+/// The ways to players and destinations.
+pub(super) struct Ways {
+    live: Live,
+    pub(super) deliveries: Deliveries,
+    broadcasts: Broadcasts,
+}
+
+impl Ways {
+    pub(super) fn open(
+        settings: &Settings,
+        (db, hot): (&Db, &Hot),
+        clock: &Clock,
+        metrics: &Metrics,
+        queues: &work::Metrics,
+    ) -> Result<Self, StartError> {
+        let config = &settings.notification;
+        let live = Live::new(hot, &config.key_prefix);
+        let webhook_metrics = metrics.register(webhook::Metrics::new);
+        let webhooks = Webhooks::new(db.clone(), &config.webhooks, clock, &webhook_metrics)
+            .map_err(|source| StartError::Store { store: "notification.webhooks", source: source.into() })?;
+        let configs = (&config.delivery, &config.webhook_delivery);
+        let deliveries = Deliveries::new(db, configs, queues, live.clone(), webhooks);
+        Ok(Self { live, deliveries, broadcasts: Broadcasts::new(db, &config.delivery, queues) })
+    }
+}
+
+/// Everything from the bus to the players.
+pub(super) struct Notifier {
+    id: ProcessId,
+    pub(super) notifications: Notifications,
+    pub(super) inbox: Inbox,
+    live: Live,
+    intake: Option<Intake>,
+    watch: Option<Watch>,
+}
+
+impl Notifier {
+    pub(super) fn open(
+        id: ProcessId,
+        clock: &Clock,
+        settings: &Settings,
+        (db, bus): (&Db, &Bus),
+        Ways { live, deliveries, broadcasts }: Ways,
+        accounts: &Accounts,
+        metrics: &Metrics,
+    ) -> Result<Self, StartError> {
+        let config = settings.notification.clone();
+        let metrics = metrics.register(notification::Metrics::new);
+        // The settings have been checked for this.
+        let rules = Rules::new(&config, &asyncapi::events()).map_err(|wrong| StartError::Store {
+            store: "notification.templates",
+            source: format!("{wrong:?}").into(),
+        })?;
+        let inbox = Inbox::new(db.clone(), live.clone(), clock.clone(), &config);
+        let notifications = Notifications::new(Parts {
+            process: id,
+            db: db.clone(),
+            accounts: accounts.clone(),
+            rules,
+            deliveries,
+            broadcasts,
+            clock: clock.clone(),
+            metrics: metrics.clone(),
+            config,
+        });
+        let roles = &settings.roles;
+        let intake = roles.contains(Role::Notifier).then(|| Intake::new(bus.clone(), notifications.clone()));
+        let every = settings.gateway.stream_heartbeat;
+        let watch =
+            roles.contains(Role::Gateway).then(|| Watch::new(live.clone(), inbox.clone(), every, metrics));
+        Ok(Self { id, notifications, inbox, live, intake, watch })
+    }
+
+    /// Starts the loops.
+    pub(super) fn start(&self, process: &mut Process) {
+        if let Some(watch) = self.watch.clone() {
+            let live = self.live.clone();
+            process.supervise_within("notification-streams", DOWN, move |drain| {
+                let live = live.clone();
+                async move { live.run(drain).await }
+            });
+            process.supervise_within("notification-watch", DOWN, move |drain| {
+                let watch = watch.clone();
+                async move { watch.run(drain).await }
+            });
+        }
+        let Some(intake) = self.intake.clone() else { return };
+        process.supervise_within("notification-intake", DOWN, move |drain| {
+            let intake = intake.clone();
+            async move { intake.run(drain).await }
+        });
+        let (id, notifications) = (self.id, self.notifications.clone());
+        process.supervise_within("notification-deliveries", DOWN, move |drain| {
+            let notifications = notifications.clone();
+            async move { notifications.deliveries().run(id, drain).await }
+        });
+        let notifications = self.notifications.clone();
+        process.supervise_within("notification-broadcasts", DOWN, move |drain| {
+            let notifications = notifications.clone();
+            async move { notifications.broadcasts().run(id, notifications.clone(), drain).await }
+        });
+        let notifications = self.notifications.clone();
+        process.supervise("notification-keeper", move |drain| {
+            let notifications = notifications.clone();
+            async move {
+                let (own, deliveries, broadcasts) = futures::join!(
+                    notifications.keep(drain.clone()),
+                    notifications.deliveries().keep(drain.clone()),
+                    notifications.broadcasts().keep(drain),
+                );
+                own.and(deliveries).and(broadcasts)
+            }
+        });
+    }
+}
