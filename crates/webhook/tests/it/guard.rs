@@ -1,6 +1,7 @@
 //! Where no request goes.
 
 use axum::http::StatusCode;
+use testkit::{TlsProxy, need};
 use webhook::{Config, Error, Sent};
 
 use crate::receiver::Receiver;
@@ -44,4 +45,13 @@ async fn there_is_no_destination_at_an_address_that_is_not_public() {
         assert!(refused.to_string().contains("`allow_networks`"), "{refused}");
     }
     assert!(matches!(world.try_with("shop", strict("ftp://example.org/")), Err(Error::NotHttp)));
+}
+
+#[tokio::test]
+async fn a_server_whose_certificate_nobody_vouches_for_is_told_nothing() {
+    let (receiver, world) = (Receiver::start(|| StatusCode::OK).await, World::new());
+    let tls = need!(TlsProxy::to(([127, 0, 0, 1], receiver.port).into()).await);
+    let cause = refusal(&world.destination(&format!("https://localhost:{}/hook", tls.addr().port()))).await;
+    assert!(cause.contains("certificate"), "{cause}");
+    assert_eq!(receiver.count(), 0);
 }
