@@ -7,6 +7,7 @@
 //! | a room of one's own on a shared server | [`Database`], [`Keyspace`], [`Streams`] |
 //! | a server that is stopped, killed, paused, started again | the methods of [`Server`] |
 //! | an identity provider, its keys, its moods and its sessions | [`OidcProvider`], [`Keycloak`] |
+//! | a receiver that verifies webhooks | [`StandardWebhooks`] |
 //! | a browser, and TLS for it | [`Browser`], [`TlsProxy`] |
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
 //! | a real program with its output, signals and exit status | [`Program`] |
@@ -52,6 +53,7 @@ mod installed;
 mod keycloak;
 mod nats_server;
 mod need;
+mod npm;
 mod oidc_provider;
 mod port;
 mod process;
@@ -61,6 +63,7 @@ mod redis_server;
 mod server;
 mod sql_place;
 mod sql_server;
+mod standard_webhooks;
 mod tls_proxy;
 mod unique;
 
@@ -81,4 +84,5 @@ pub use redis_server::{Keyspace, Redis, RedisBuilder, RedisKind};
 pub use server::Server;
 pub use sql_place::SqlPlace;
 pub use sql_server::{Database, Flavour, SqlBuilder, SqlKind, SqlServer};
+pub use standard_webhooks::{SignedRequest, StandardWebhooks};
 pub use tls_proxy::TlsProxy;

@@ -13,10 +13,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use url::Url;
 
+use crate::npm::{self, Npm};
 use crate::process::Launch;
 use crate::server::{Kind, Place, Server};
 use crate::unique::unique;
-use crate::{Error, cache, http, installed};
+use crate::{Error, http};
 
 const SERVER: &str = include_str!("oidc_provider/server.mjs");
 const PACKAGE: &str = include_str!("oidc_provider/package.json");
@@ -67,8 +68,7 @@ pub struct Uris {
 /// How the provider is started.
 #[derive(Debug)]
 pub struct OidcProviderKind {
-    node: PathBuf,
-    npm: PathBuf,
+    npm: Npm,
     /// The path of the orders, by which it is told from a stranger.
     mark: String,
     clients: Clients,
@@ -195,29 +195,11 @@ impl OidcProvider {
 
 impl OidcProviderKind {
     fn find(clients: Clients) -> Result<Self, Error> {
-        let missing = |program| Error::Missing { program, remedy: "`cargo xtask test` installs it" };
-        let node = installed::find(&["node", "nodejs"]).ok_or_else(|| missing("node"))?;
-        let npm = installed::find(&["npm"]).ok_or_else(|| missing("npm"))?;
-        Ok(Self { node, npm, mark: unique(), clients })
+        Ok(Self { npm: Npm::find()?, mark: unique(), clients })
     }
 
     fn door(&self, port: u16, order: &str) -> String {
         format!("http://127.0.0.1:{port}/{}/{order}", self.mark)
-    }
-
-    /// The folder with the packages, installed now if this is the first time.
-    fn packages(&self) -> Result<PathBuf, Error> {
-        let name = format!("oidc-provider-{}", cache::fingerprint(&[PACKAGE, LOCK]));
-        cache::ready(&name, |folder| {
-            let put = |name: &str, text: &str| fs::write(folder.join(name), text);
-            put("package.json", PACKAGE)
-                .and_then(|()| put("package-lock.json", LOCK))
-                .map_err(|error| Error::failed(self.name(), error))?;
-            let install = Launch::new(&self.npm)
-                .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"])
-                .folder(folder);
-            cache::run("npm ci", &install, &folder.join("log"))
-        })
     }
 
     fn config(&self, place: &Place) -> Value {
@@ -261,7 +243,8 @@ impl Kind for OidcProviderKind {
     }
 
     fn prepare(&self, place: &Place) -> Result<(), Error> {
-        let packages = self.packages()?.join("node_modules");
+        let files = [("package.json", PACKAGE), (npm::LOCK, LOCK)];
+        let packages = self.npm.folder(self.name(), &files)?.join("node_modules");
         // Beside the packages, which is where Node.js looks for them, and yet of this version.
         symlink(packages, place.folder().join("node_modules"))
             .and_then(|()| fs::write(script(place.folder()), SERVER))
@@ -269,7 +252,7 @@ impl Kind for OidcProviderKind {
     }
 
     fn launch(&self, place: &Place) -> Launch {
-        Launch::new(&self.node)
+        Launch::new(&self.npm.node)
             .arg(script(place.folder()))
             .arg(self.config(place).to_string())
             .folder(place.folder())
@@ -300,10 +283,8 @@ mod tests {
         assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
     }
 
-    /// It would say where the one who made it gets his packages from.
     #[test]
     fn the_lock_file_names_no_registry() {
-        assert!(!LOCK.contains("\"resolved\""));
-        assert!(LOCK.contains("\"integrity\": \"sha512-"));
+        npm::assert_names_no_registry(LOCK);
     }
 }

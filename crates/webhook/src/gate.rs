@@ -237,12 +237,13 @@ mod tests {
     #[test]
     fn what_it_asks_for_is_given() {
         let (gate, clock) = gate(8);
-        let [first, second, third, fourth] = std::array::from_fn(|_| permit(&gate));
+        let [first, second, third, early, late] = std::array::from_fn(|_| permit(&gate));
         let minute = SECOND * 60;
         assert_eq!(first.failed(SECOND, Some(minute)).0, minute);
+        assert!(!early.succeeded(SECOND), "it was on its way before it asked");
         assert_eq!(second.failed(SECOND, Some(HOUR)).0, HOUR, "the longer one counts");
         assert_eq!(third.failed(SECOND, Some(SECOND)).0, HOUR);
-        assert!(!fourth.succeeded(SECOND), "it was on its way before it asked");
+        assert!(!late.succeeded(SECOND));
         assert_eq!(rests(&gate), HOUR);
         clock.advance(HOUR);
         assert!(permit(&gate).succeeded(SECOND));

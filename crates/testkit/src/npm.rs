@@ -1,0 +1,48 @@
+//! Programs for Node.js whose packages are installed once per build folder.
+
+use std::fs;
+use std::path::PathBuf;
+
+use crate::process::Launch;
+use crate::{Error, cache, installed};
+
+/// Node.js and its package manager.
+#[derive(Debug)]
+pub(crate) struct Npm {
+    pub(crate) node: PathBuf,
+    npm: PathBuf,
+}
+
+/// The name of the file that says which packages exactly.
+pub(crate) const LOCK: &str = "package-lock.json";
+
+impl Npm {
+    pub(crate) fn find() -> Result<Self, Error> {
+        let missing = |program| Error::Missing { program, remedy: "`cargo xtask test` installs it" };
+        let node = installed::find(&["node", "nodejs"]).ok_or_else(|| missing("node"))?;
+        let npm = installed::find(&["npm"]).ok_or_else(|| missing("npm"))?;
+        Ok(Self { node, npm })
+    }
+
+    /// A folder with these files, which are names and texts, and the packages that they ask for: exactly those of the lock file,
+    /// installed now if this is the first time. Blocks.
+    pub(crate) fn folder(&self, name: &'static str, files: &[(&str, &str)]) -> Result<PathBuf, Error> {
+        let texts: Vec<&str> = files.iter().map(|(_, text)| *text).collect();
+        cache::ready(&format!("{name}-{}", cache::fingerprint(&texts)), |folder| {
+            for (file, text) in files {
+                fs::write(folder.join(file), text).map_err(|error| Error::failed(name, error))?;
+            }
+            let install = Launch::new(&self.npm)
+                .args(["ci", "--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier"])
+                .folder(folder);
+            cache::run("npm ci", &install, &folder.join("log"))
+        })
+    }
+}
+
+/// A lock file that names a registry would say where the one who made it gets his packages from.
+#[cfg(test)]
+pub(crate) fn assert_names_no_registry(lock: &str) {
+    assert!(!lock.contains("\"resolved\""));
+    assert!(lock.contains("\"integrity\": \"sha512-"));
+}
