@@ -1,3 +1,5 @@
+mod events;
+
 use std::net::Ipv4Addr;
 
 use ::http::HeaderMap;
