@@ -61,8 +61,10 @@ async fn events_come_when_they_happen_and_end_the_connection() {
     }
     // What else it says is not listened to.
     client.write_all(request("/").as_bytes()).await.unwrap();
-    tell.send("data: two\n\n").await.unwrap();
-    until(&mut client, "data: two").await;
+    for event in ["data: two\n\n", "data: three\n\n", "data: four\n\n"] {
+        tell.send(event).await.unwrap();
+        until(&mut client, event).await;
+    }
     drop(tell);
     assert!(rest(&mut client).await.ends_with(b"0\r\n\r\n"));
     world.until("playhouse_http_connections{listener=\"test\"} 0").await;
