@@ -1,7 +1,7 @@
 //! `/v1/me` with a bearer token beside an empty handler of axum: the same client, one after the other on the same machine, in
 //! turns. And what an idle stream costs.
 //!
-//! `cargo xtask bench gateway` runs all of it, and with `--streams-only` the last part. The gateway is the product as it is shipped,
+//! `cargo xtask bench gateway` runs all of it, and with `-- --streams-only` the last part. The gateway is the product as it is shipped,
 //! embedded, with the builtin issuer; the requests come through a trusted proxy from many addresses, so that limits are counted and
 //! do not bite.
 

@@ -16,7 +16,8 @@ use axum::response::Response;
 use hyper::body::Frame;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
-const EVENTS: &str = "text/event-stream";
+/// How the type of events begins; it may go on with their charset.
+const EVENTS: &[u8] = b"text/event-stream";
 
 /// Takes the body of an answer that stays open from hyper to us. Clones are the same; a connection has one.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +44,8 @@ impl Handover {
 
     /// What hyper is given in place of this answer.
     pub(super) fn keep(&self, response: Response) -> Response {
-        let is_events = response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == EVENTS);
+        let kind = response.headers().get(CONTENT_TYPE);
+        let is_events = kind.is_some_and(|kind| kind.as_bytes().starts_with(EVENTS));
         // The length of one that stays open is not known: hyper writes it in chunks, and so do we.
         if !is_events || response.body().size_hint().exact().is_some() {
             return response;
