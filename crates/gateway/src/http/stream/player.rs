@@ -250,12 +250,12 @@ impl Everything {
 
     /// Watches those of the player's tickets that are not watched yet.
     async fn find_tickets(&mut self) {
-        self.look_for_tickets = false;
         let found = match self.gateway.players.tickets(self.user).await {
             Ok(found) => found,
             Err(error) => {
                 // The next word of tickets, or the next stream, tries again.
                 tracing::warn!(cause = chain(&error), "a stream cannot read its player's tickets");
+                self.look_for_tickets = false;
                 return;
             }
         };
@@ -274,6 +274,8 @@ impl Everything {
                 Err(error) => tracing::warn!(cause = chain(&error), "a stream cannot watch a ticket"),
             }
         }
+        // Not before: whoever drops this in between looks again.
+        self.look_for_tickets = false;
     }
 
     fn ticket(&mut self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Next {
