@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::Timestamp;
+use base::id::Uuid;
 use bytes::Bytes;
 
 pub use pool::{Bounds, Filter, Pool};
@@ -124,6 +125,8 @@ impl From<Timestamp> for Moment {
 pub struct Ticket {
     pub id: TicketId,
     pub created: Moment,
+    /// Whose it is, if a player asked for it. Those of other Open Match clients are nobody's.
+    pub user: Option<Uuid>,
     /// When its data goes, if the ticket says so.
     pub expires: Option<Moment>,
     pub fields: SearchFields,

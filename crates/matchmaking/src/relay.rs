@@ -52,6 +52,7 @@ struct Data<'a> {
     match_profile: &'a str,
     match_function: &'a str,
     ticket_ids: &'a [String],
+    user_ids: &'a [String],
     connection: &'a str,
 }
 
@@ -151,6 +152,7 @@ fn event(made: &MatchMade) -> Option<Event> {
         match_profile: &made.match_profile,
         match_function: &made.match_function,
         ticket_ids: &made.ticket_ids,
+        user_ids: &made.user_ids,
         connection: &made.assignment.connection,
     };
     Some(Event {
@@ -170,10 +172,14 @@ pub fn events() -> Vec<EventKind> {
     let text = json!({ "type": "string" });
     let schema = json!({
         "type": "object",
-        "required": ["match_id", "match_profile", "match_function", "ticket_ids", "connection"],
+        "required": ["match_id", "match_profile", "match_function", "ticket_ids", "user_ids", "connection"],
         "properties": {
             "match_id": text, "match_profile": text, "match_function": text,
             "ticket_ids": { "type": "array", "items": text, "description": "The tickets that play." },
+            "user_ids": {
+                "type": "array", "items": text,
+                "description": "Who plays. Tickets of Open Match clients that name no player add nobody.",
+            },
             "connection": { "type": "string", "description": "Where the match is played." },
         },
     });

@@ -1,13 +1,16 @@
 //! Between the wire's types and ours.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use base::id::Uuid;
 use buffa::{Message, MessageField};
 use buffa_types::google::protobuf as wkt;
 use bytes::Bytes;
 use proto::{openmatch, playhouse};
 
 use crate::model::{Any, Assignment, Match, Moment, SearchFields, Ticket, TicketId};
+use crate::players::USER_FIELD;
 
 /// The entry of `persistent_field` that says how long a ticket may wait.
 pub(crate) const TTL: &str = "ttl";
@@ -24,6 +27,7 @@ pub(crate) fn ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreadable> {
     let Ok(mut wire) = openmatch::Ticket::decode_from_slice(data) else { return Err(Unreadable(id)) };
     let created = wire.create_time.as_option().map(moment).unwrap_or_default();
     let ttl = wire.persistent_field.get(TTL).and_then(duration);
+    let user = user(&wire);
     let fields = wire.search_fields.take().map(|fields| SearchFields {
         doubles: fields.double_args.into_iter().collect(),
         strings: fields.string_args.into_iter().collect(),
@@ -32,10 +36,16 @@ pub(crate) fn ticket(id: TicketId, data: &[u8]) -> Result<Ticket, Unreadable> {
     Ok(Ticket {
         id,
         created,
+        user,
         expires: ttl.map(|ttl| Moment::from_nanos(created.nanos().saturating_add(nanos(ttl)))),
         fields: fields.unwrap_or_default(),
         extensions: wire.extensions.drain().map(|(name, any)| (name, any_from(any))).collect(),
     })
+}
+
+/// Whose a ticket is. What another client has put there, and is no id of a user, is nobody.
+pub(crate) fn user(ticket: &openmatch::Ticket) -> Option<Uuid> {
+    ticket.persistent_field.get(USER_FIELD).and_then(text)?.parse().ok()
 }
 
 pub(crate) fn fields_to_wire(fields: SearchFields) -> openmatch::SearchFields {
@@ -67,6 +77,7 @@ pub(crate) fn made(
     at: base::Timestamp,
     traceparent: &str,
 ) -> Bytes {
+    let users: BTreeSet<Uuid> = made.tickets.iter().filter_map(|ticket| ticket.user).collect();
     let made = playhouse::MatchMade {
         match_id: made.id.to_string(),
         match_profile: made.profile.to_string(),
@@ -75,6 +86,7 @@ pub(crate) fn made(
         assignment: MessageField::some(assignment),
         made_at: at.as_millis(),
         traceparent: traceparent.to_owned(),
+        user_ids: users.iter().map(Uuid::to_string).collect(),
         ..Default::default()
     };
     playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes()

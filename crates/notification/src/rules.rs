@@ -13,11 +13,14 @@ use crate::config::{Config, TemplateConfig};
 use crate::model::{Addressed, Channel, Message, Text, Texts};
 use crate::template::{Fields, Missing, TextTemplate};
 
+/// Those that an older version told of do not say who plays.
+const MATCH_MADE: &str = "playhouse.match.made.v1";
+
 /// What we tell of our own events unless a template says otherwise: the event, the name of the template, title and body.
 const OURS: [(&str, &str, &str, &str); 3] = [
     ("playhouse.entitlement.granted.v1", "entitlement-granted", "You received {resource}", ""),
     ("playhouse.entitlement.revoked.v1", "entitlement-revoked", "{resource} was taken back", ""),
-    ("playhouse.match.made.v1", "match-made", "Your match is ready", "Play at {connection}"),
+    (MATCH_MADE, "match-made", "Your match is ready", "Play at {connection}"),
 ];
 
 /// Nobody can be told of more at once: an event about more users is no event about players.
@@ -96,7 +99,10 @@ impl Rules {
             return Ok(Vec::new());
         }
         let data: Value = serde_json::from_slice(event.data.as_bytes()).map_err(|_| Untold::NoJson)?;
-        let users = users(&data)?;
+        let users = match users(&data) {
+            Err(Untold::Nobody) if event.kind == MATCH_MADE => return Ok(Vec::new()),
+            users => users?,
+        };
         let mut message = template.message(data, now)?;
         message.traceparent = event.traceparent.clone();
         let message = Arc::new(message);
@@ -223,5 +229,39 @@ fn users(data: &Value) -> Result<Vec<Uuid>, Untold> {
         }
         (_, Value::Null) => Err(Untold::Nobody),
         (_, one) => Ok(vec![id(one)?]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::Clock;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_match_that_does_not_say_who_plays_concerns_nobody_and_other_events_are_not_understood() {
+        let by_event = OURS.map(|(event, name, title, body)| {
+            (event.to_owned(), Arc::new(Template::ours(name, title, body)))
+        });
+        let rules = Rules { by_event: by_event.into(), by_name: HashMap::new() };
+        let now = Clock::system().now();
+        let told = |kind: &str, data: Value| {
+            let event = Event {
+                id: bus::EventId::generate(),
+                subject: kind.to_owned(),
+                kind: kind.to_owned(),
+                source: "/test".to_owned(),
+                time: now,
+                key: None,
+                traceparent: None,
+                data: bus::Json::of(&data).unwrap(),
+            };
+            rules.told(&event, now).map(|told| told.len())
+        };
+        let users = [Uuid::from_u128(1), Uuid::from_u128(2)];
+        assert_eq!(told(MATCH_MADE, json!({ "connection": "here", "user_ids": users })), Ok(2));
+        assert_eq!(told(MATCH_MADE, json!({ "connection": "here" })), Ok(0));
+        assert_eq!(told(OURS[0].0, json!({ "resource": "sword" })), Err(Untold::Nobody));
     }
 }

@@ -57,8 +57,7 @@ impl PlayerTicket {
     /// The ticket of this player; nothing if it is somebody else's, or none.
     pub(super) fn read(user: Uuid, id: &TicketId, found: &Found) -> Option<Self> {
         let data = openmatch::Ticket::decode_from_slice(found.data.as_ref()?).ok()?;
-        let owner = data.persistent_field.get(USER_FIELD).and_then(wire::text)?;
-        if data.id != id.as_str() || owner != user.to_string() {
+        if data.id != id.as_str() || wire::user(&data) != Some(user) {
             return None;
         }
         let queue = data.search_fields.as_option().and_then(|fields| fields.string_args.get(QUEUE_FIELD));

@@ -1,13 +1,17 @@
 //! From the store's outbox to the bus.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::id::ProcessId;
-use buffa::Message;
+use buffa::{Message, MessageField};
 use bus::{Bus, BusUrl, Event, Stored};
 use config::{Setting, Value};
 use matchmaking::Relay;
-use matchmaking::model::TicketId;
+use matchmaking::engine::{Fifo, Profile};
+use matchmaking::model::{MatchId, TicketId};
+use matchmaking::store::Group;
+use proto::openmatch::Assignment;
 use proto::playhouse::{MatchMade, MatchesMade};
 use runtime::Drain;
 use serde_json::{Value as Json, json};
@@ -19,6 +23,8 @@ use crate::{PATIENCE, on_both_stores};
 
 on_both_stores! {
     every_match_becomes_one_event_under_its_own_id,
+    an_event_names_the_players_of_the_match_each_once,
+    a_match_of_an_older_process_is_told_without_its_players,
     what_a_dead_relay_had_taken_is_told_by_another_and_not_before,
     telling_again_does_not_store_twice,
     two_relays_share_the_work,
@@ -104,6 +110,7 @@ async fn every_match_becomes_one_event_under_its_own_id(world: World) {
                 "match_profile": "duels",
                 "match_function": "fifo",
                 "ticket_ids": [pair[0].as_str(), pair[1].as_str()],
+                "user_ids": [],
                 "connection": connection,
             },
         });
@@ -112,6 +119,47 @@ async fn every_match_becomes_one_event_under_its_own_id(world: World) {
     assert!(stored(&bus).iter().all(|event| event.subject == "playhouse.match.made.v1"));
     assert_eq!(world.metric("playhouse_matchmaking_events_relayed_total"), 3.0);
     assert_eq!(world.metric("playhouse_matchmaking_events_waiting"), 0.0);
+}
+
+async fn an_event_names_the_players_of_the_match_each_once(world: World) {
+    const PLAYERS: [&str; 2] =
+        ["01990000-0000-7000-8000-000000000001", "01990000-0000-7000-8000-000000000002"];
+    let bus = bus().await;
+    // The second one plays with two tickets, one is nobody's, and one says something else.
+    for user in [PLAYERS[1], PLAYERS[0], PLAYERS[1], "", "guest 7"] {
+        if user.is_empty() {
+            world.ticket(&[]).await
+        } else {
+            world.ticket_of(user).await
+        };
+    }
+    let fives = Profile { name: "fives".into(), function: Arc::new(Fifo::new(5)), ..duels() };
+    let engine = world.engine(vec![fives]);
+    assert_eq!(engine.tick().await.unwrap().assigned, 5);
+    assert_eq!(relay(&world, &bus).tick().await.unwrap(), 1);
+    let event = &told(&bus)[0];
+    assert_eq!(event["data"]["user_ids"], json!(PLAYERS));
+    assert_eq!(event["data"]["ticket_ids"].as_array().unwrap().len(), 5);
+}
+
+/// It wrote an entry in which there are no players.
+async fn a_match_of_an_older_process_is_told_without_its_players(world: World) {
+    let bus = bus().await;
+    let id = MatchId::generate().to_string();
+    let ticket = world.ticket_of("01990000-0000-7000-8000-000000000001").await;
+    let assignment = Assignment { connection: "old.test:1".to_owned(), ..Default::default() };
+    let made = MatchMade {
+        match_id: id.clone(),
+        ticket_ids: vec![ticket.to_string()],
+        assignment: MessageField::some(assignment.clone()),
+        ..Default::default()
+    };
+    let made = MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
+    let assignment = assignment.encode_to_bytes();
+    world.store.assign(&[Group { tickets: vec![ticket], assignment, made }]).await.unwrap();
+    assert_eq!(relay(&world, &bus).tick().await.unwrap(), 1);
+    let event = &told(&bus)[0];
+    assert_eq!((&event["id"], &event["data"]["user_ids"]), (&json!(id), &json!([])));
 }
 
 async fn what_a_dead_relay_had_taken_is_told_by_another_and_not_before(world: World) {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use base::Clock;
 use base::id::ProcessId;
 use buffa::{Message, MessageField};
+use buffa_types::google::protobuf::{Any, StringValue};
 use config::{Setting, Value};
 use hot::{Hot, HotUrl};
 use matchmaking::engine::{EngineConfig, Profile};
@@ -144,7 +145,20 @@ impl World {
     /// A ticket as a client makes it.
     pub(crate) async fn ticket(&self, tags: &[&str]) -> TicketId {
         let fields = SearchFields { tags: owned(tags), ..Default::default() };
-        let ticket = Ticket { search_fields: MessageField::some(fields), ..Default::default() };
+        self.create(Ticket { search_fields: MessageField::some(fields), ..Default::default() }).await
+    }
+
+    /// A ticket that says this of whose it is.
+    pub(crate) async fn ticket_of(&self, user: &str) -> TicketId {
+        let value = StringValue { value: user.to_owned(), ..Default::default() }.encode_to_bytes();
+        let type_url = "type.googleapis.com/google.protobuf.StringValue".to_owned();
+        let mut ticket = Ticket::default();
+        let user = Any { type_url, value, ..Default::default() };
+        ticket.persistent_field.insert(matchmaking::USER_FIELD.to_owned(), user);
+        self.create(ticket).await
+    }
+
+    async fn create(&self, ticket: Ticket) -> TicketId {
         let made = Ticket::decode_from_slice(&self.frontend.create(Some(ticket)).await.unwrap()).unwrap();
         TicketId::parse(&made.id).unwrap()
     }
