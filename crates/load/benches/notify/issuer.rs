@@ -44,7 +44,7 @@ impl Issuer {
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         let header = json!({ "alg": "ES256", "typ": "JWT", "kid": "bench" });
         let claims = json!({
-            "iss": self.url, "sub": player, "aud": "playhouse", "iat": now, "exp": now + 3_600, "name": player,
+            "iss": self.url, "sub": player, "aud": ["account", "playhouse"], "azp": "game-client", "scope": "openid", "iat": now, "exp": now + 3_600, "name": player,
             "realm_access": { "roles": ["player"] },
         });
         let part = |value: &Value| encoded(value.to_string().as_bytes());

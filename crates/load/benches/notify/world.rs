@@ -32,7 +32,7 @@ public_url = "http://127.0.0.1:8080"
 [gateway.session]
 keys = ["0123456789abcdef0123456789abcdef"]
 [gateway.limits]
-address = "100000/s burst 1000000"
+address = "10000/s burst 1000000"
 read = "10000/s burst 1000000"
 write = "10000/s burst 1000000"
 stream = "10000/s burst 1000000"
