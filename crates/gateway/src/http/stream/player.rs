@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName};
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use base::Code;
 use base::error::chain;
 use base::id::Uuid;
@@ -101,7 +101,7 @@ pub(in crate::http) async fn stream(
 ) -> Result<Response, Problem> {
     let open = match open(&gateway, &caller) {
         Ok(open) => open,
-        Err(refused) => return Ok(refused.into_response()),
+        Err(refused) => return Ok(*refused),
     };
     let user = *caller.user().as_uuid();
     let asked = position(&headers, query.last_event_id.as_deref())?;
@@ -190,7 +190,7 @@ impl Everything {
     }
 
     /// The next of what was read.
-    fn from_page(&mut self) -> Option<Bytes> {
+    fn next_of_page(&mut self) -> Option<Bytes> {
         let Some(notification) = self.page.pop_front() else {
             self.at(self.page_end);
             // A stream that is up to date keeps no room.
@@ -298,7 +298,7 @@ impl Source for Everything {
         }
         let drain = self.drain();
         loop {
-            if let Some(event) = self.from_page() {
+            if let Some(event) = self.next_of_page() {
                 return Next::Event(event);
             }
             if self.look_for_tickets {
