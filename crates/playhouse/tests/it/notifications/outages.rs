@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use serde_json::json;
 use testkit::{eventually, free_port, need};
 use tokio::task::JoinSet;
 
@@ -58,6 +59,61 @@ async fn without_redis_streams_tell_everything_within_a_heartbeat() {
         }
         assert!(Instant::now() < deadline, "it still takes {after:?}");
     }
+}
+
+/// Worse than one that is away: it takes every question and answers none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_says_nothing_holds_up_no_stream() {
+    let mut stage = need!(Stage::start().await);
+    stage.configure("[hot]\ntimeout = \"5s\"\n[matchmaking.queues.duel]\n");
+    let door = stage.process("gateway").await;
+    let _notifier = stage.process("notifier").await;
+    let ada = stage.player(&door, "ada").await;
+    let publisher = stage.publisher().await;
+    let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), Some(0)).await);
+    publisher.publish(&some(&ada, 0)).await;
+    assert!(tape.record(&mut stream, SOME).await);
+
+    stage.fleet.redis.pause().await.unwrap();
+    // One that was open, and one that is opened now.
+    let (mut late_tape, mut late) = (Tape::from(0), ada.stream(door.gateway(), Some(0)).await);
+    publisher.publish(&some(&ada, SOME)).await;
+    for (tape, stream) in [(&mut tape, &mut stream), (&mut late_tape, &mut late)] {
+        while tape.notifications.len() < 2 * SOME {
+            tape.take(stream.next_within(HEARTBEAT * 4).await.expect("the stream is over"));
+        }
+    }
+    stage.fleet.redis.resume().unwrap();
+    publisher.publish(&some(&ada, 2 * SOME)).await;
+    for (tape, stream) in [(&mut tape, &mut stream), (&mut late_tape, &mut late)] {
+        assert!(tape.record(stream, 3 * SOME).await);
+        assert_eq!(numbers(&tape.notifications).len(), 3 * SOME);
+    }
+    // Tickets are told again, too.
+    let (status, ticket) =
+        ada.post(door.gateway(), "/v1/matchmaking/tickets", &json!({ "queue": "duel" })).await;
+    assert_eq!(status, 201, "{ticket}");
+    for stream in [&mut stream, &mut late] {
+        assert_eq!(stream.expect("ticket").await.data["ticket_id"], ticket["ticket_id"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_bus_services_are_heard_and_with_it_the_events_that_waited() {
+    let mut stage = need!(Stage::start().await);
+    let door = stage.process("gateway").await;
+    let _notifier = stage.process("notifier").await;
+    let ada = stage.player(&door, "ada").await;
+    let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), None).await);
+    stage.publisher().await.publish(&some(&ada, 0)).await;
+    assert!(tape.record(&mut stream, SOME).await);
+    stage.fleet.nats.kill().await.unwrap();
+    door.service().tell(ada.user, "without NATS").await;
+    assert!(tape.record(&mut stream, SOME + 1).await);
+    stage.fleet.nats.start_again().await.unwrap();
+    stage.publisher().await.publish(&some(&ada, SOME)).await;
+    assert!(tape.record(&mut stream, 2 * SOME + 1).await);
+    assert_eq!(numbers(&tape.notifications).len(), 2 * SOME);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -162,10 +162,10 @@ impl Process {
         text.as_str().unwrap().lines().find_map(value).unwrap_or_default()
     }
 
-    /// How many bytes of memory it has.
+    /// How many bytes of memory it had at the most.
     pub(super) fn memory(&self) -> u64 {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.running.pid())).unwrap();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         line.trim().trim_end_matches("kB").trim().parse::<u64>().unwrap() << 10
     }
 
