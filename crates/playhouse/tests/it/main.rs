@@ -10,6 +10,7 @@ mod fleet;
 mod gateway;
 mod locks;
 mod matchmaking;
+mod notifications;
 mod open_match;
 mod otlp;
 mod outages;
