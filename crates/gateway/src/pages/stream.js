@@ -1,10 +1,10 @@
 // Everything that concerns the player, as it happens.
 
-import { trouble } from "./page.js";
+import { call, trouble } from "./page.js";
 
 // A browser connects again by itself when a stream breaks off, and says which id it had last. When it is refused, it gives up: then we
 // ask again after this time.
-const REFUSED = 5000;
+const REFUSED = 3000;
 
 // Follows from behind this id. `heard` has a function per kind of event.
 export function follow(lastEventId, heard) {
@@ -19,8 +19,12 @@ export function follow(lastEventId, heard) {
     stream.close();
     trouble(`No more news: ${JSON.parse(event.data).why}. Reload the page to go on.`);
   });
-  stream.addEventListener("error", () => {
+  stream.addEventListener("error", async () => {
     if (stream.readyState !== EventSource.CLOSED) return;
-    setTimeout(() => follow(lastEventId, heard), REFUSED);
+    await new Promise((done) => setTimeout(done, REFUSED));
+    // It is not said why. If the session is gone, asking again is of no use.
+    const error = await call("GET", "/v1/me").catch((error) => error);
+    if (error.status === 401) return trouble("You are signed out. Reload the page to sign in.");
+    follow(lastEventId, heard);
   });
 }

@@ -128,3 +128,15 @@ async fn what_a_player_is_told_appears_by_itself_and_what_they_did_with_it_stays
         assert!(unexpected.is_empty(), "{unexpected:?}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_whose_session_is_gone_says_so() {
+    let browser = need!(Browser::start().await);
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port().to_string();
+    let (running, addresses) = started(dev(&["--gateway-port", &port])).await;
+    sign_in(&browser, &format!("http://{}", addresses["gateway"])).await;
+    drop(running);
+    // Sessions of this one are its own.
+    let (_running, _) = started(dev(&["--gateway-port", &port])).await;
+    browser.wait_for_text("#trouble", "You are signed out", PATIENCE).await;
+}
