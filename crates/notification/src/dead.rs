@@ -78,6 +78,8 @@ pub struct Letters {
     pub user: Option<Uuid>,
     /// Only those behind this number.
     pub after: i64,
+    /// Only those up to this number: what dies later is not meant.
+    pub up_to: Option<i64>,
 }
 
 /// What came of replaying several.
@@ -195,7 +197,10 @@ impl Notifications {
     /// Dead letters, the oldest first.
     pub async fn letters(&self, which: &Letters, limit: u32) -> Result<Vec<Letter>, Error> {
         let mut text = format!("{COLUMNS} WHERE id > ?");
-        let Letters { kind, destination, user, after } = which;
+        let Letters { kind, destination, user, after, up_to } = which;
+        if up_to.is_some() {
+            text.push_str(" AND id <= ?");
+        }
         for (column, is_given) in
             [("kind", kind.is_some()), ("destination", destination.is_some()), ("user_id", user.is_some())]
         {
@@ -208,6 +213,9 @@ impl Notifications {
             let mut connection = self.0.db.connection().await?;
             let rows: Vec<Row> = db::on!(connection, raw => {
                 let mut query = sqlx::query_as(AssertSqlSafe(text)).bind(after);
+                if let Some(up_to) = up_to {
+                    query = query.bind(up_to);
+                }
                 if let Some(kind) = kind {
                     query = query.bind(kind);
                 }
@@ -335,6 +343,18 @@ impl Notifications {
             }
         }
         Ok(old.len() as u64)
+    }
+
+    /// The number of the newest letter, or 0.
+    pub async fn last_letter(&self) -> Result<i64, Error> {
+        let reading = async {
+            let mut connection = self.0.db.connection().await?;
+            let (last,): (Option<i64>,) = db::on!(connection, raw => {
+                sqlx::query_as("SELECT MAX(id) FROM notification_dlq").fetch_one(raw).await?
+            });
+            Ok::<_, db::Error>(last.unwrap_or_default())
+        };
+        Ok(self.0.db.bounded(reading).await?)
     }
 
     /// How many letters there are of each kind.

@@ -50,6 +50,7 @@ struct LettersQuery {
     destination: Option<String>,
     user: Option<String>,
     after: Option<i64>,
+    up_to: Option<i64>,
     limit: Option<u32>,
     /// Of a replay.
     rate: Option<u32>,
@@ -62,7 +63,7 @@ impl LettersQuery {
         }
         let user = self.user.as_deref().map(|user| id("user", user)).transpose()?;
         let (kind, destination) = (self.kind.clone(), self.destination.clone());
-        Ok(Letters { kind, destination, user, after: self.after.unwrap_or_default() })
+        Ok(Letters { kind, destination, user, after: self.after.unwrap_or_default(), up_to: self.up_to })
     }
 
     fn limit(&self) -> u32 {
@@ -72,13 +73,15 @@ impl LettersQuery {
 
 async fn list(State(slot): State<Slot>, Query(query): Query<LettersQuery>) -> Result<Json<Value>, Problem> {
     let notifications = filled(&slot)?;
+    // In this order: what dies between is listed, and stays.
+    let last = notifications.last_letter().await.map_err(problem)?;
     let letters = notifications.letters(&query.letters()?, query.limit()).await.map_err(problem)?;
     let next = letters.last().filter(|_| letters.len() >= query.limit() as usize).map(|last| last.number);
     let counts = notifications.count_letters().await.map_err(problem)?;
     let counts: serde_json::Map<String, Value> =
         counts.into_iter().map(|(kind, count)| (kind.to_owned(), count.into())).collect();
     Ok(Json(
-        json!({ "letters": letters.iter().map(summary).collect::<Vec<_>>(), "next": next, "counts": counts }),
+        json!({ "letters": letters.iter().map(summary).collect::<Vec<_>>(), "next": next, "last": last, "counts": counts }),
     ))
 }
 

@@ -1,9 +1,13 @@
 //! The command line.
 
+mod notifications;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
+
+pub(crate) use notifications::{Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand};
 
 /// The backend that an online game needs around its game servers.
 ///
@@ -25,6 +29,8 @@ pub enum Command {
     Doctor(Doctor),
     Locks(Locks),
     Outbox(Outbox),
+    Dlq(Dlq),
+    Webhooks(Webhooks),
     Tickets(Tickets),
     Token(Token),
     Completions(Completions),
@@ -258,7 +264,7 @@ pub struct Token {
     /// What the service is called
     #[arg(value_name = "SERVICE", required_unless_present = "user")]
     pub name: Option<String>,
-    /// What the service may do, separated by commas: read, accounts, entitlements, operator
+    /// What the service may do, separated by commas: read, accounts, entitlements, notifications, operator
     #[arg(long, value_name = "RIGHTS", default_value = "read", value_delimiter = ',')]
     pub may: Vec<String>,
     /// The player: any name, who is registered when first seen

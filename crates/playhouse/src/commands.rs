@@ -3,6 +3,7 @@
 mod admin;
 mod config;
 mod dev;
+mod dlq;
 mod doctor;
 mod locks;
 mod migrate;
@@ -10,12 +11,14 @@ mod outbox;
 mod serve;
 mod tickets;
 mod token;
+mod webhooks;
 
 use std::path::PathBuf;
 
 use ::config::{ENV_PREFIX, Layers, Loaded, Problems, load};
 use anyhow::Context;
 use clap::CommandFactory;
+use serde_json::Value;
 
 use crate::cli::{Cli, Command, From, Set};
 use crate::{REFERENCE, Settings, answer};
@@ -54,6 +57,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Doctor(args) => runtime()?.block_on(doctor::run(args)),
         Command::Locks(args) => runtime()?.block_on(locks::run(args)),
         Command::Outbox(args) => runtime()?.block_on(outbox::run(args)),
+        Command::Dlq(args) => runtime()?.block_on(dlq::run(args)),
+        Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Token(args) => runtime()?.block_on(token::run(&args)),
         Command::Completions(args) => {
@@ -100,4 +105,13 @@ fn with_set(layers: Layers, set: &Set) -> Layers {
 
 fn settings(layers: Layers) -> anyhow::Result<Loaded<Settings>> {
     Ok(load(layers)?)
+}
+
+/// A list in an answer of the admin port.
+fn items<'a>(found: &'a Value, name: &str) -> &'a [Value] {
+    found[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or("?")
 }

@@ -151,6 +151,10 @@ impl Addresses {
             lines.push(format!(
                 "  curl http://{internal}/internal/v1/sign-ins -H 'authorization: Bearer {token}' \\\n    -H 'content-type: application/json' -d '{{\"issuer\":\"demo\",\"subject\":\"ada\"}}'    a first user"
             ));
+            // Each time under a key of its own, else nobody would be told twice.
+            lines.push(format!(
+                "  curl http://{internal}/internal/v1/notifications -H 'authorization: Bearer {token}' \\\n    -H \"idempotency-key: $RANDOM\" -H 'content-type: application/json' \\\n    -d '{{\"to\":{{\"all\":true}},\"texts\":{{\"en\":{{\"title\":\"Hello\"}}}}}}'    every player's page shows it"
+            ));
         }
         if let Some(admin) = at(Listener::Admin) {
             lines.push(format!("  curl http://{admin}/readyz     which part is ready"));

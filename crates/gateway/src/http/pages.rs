@@ -1,4 +1,4 @@
-//! The pages: plain HTML, one stylesheet, one script, nothing from elsewhere.
+//! The pages: plain HTML, one stylesheet, a few scripts, nothing from elsewhere.
 
 use std::fmt::Write;
 
@@ -15,15 +15,21 @@ use serde_json::{Value, json};
 use super::Segment;
 use crate::Gateway;
 
-/// Our own script and stylesheet, and calls to ourselves. No page of ours is shown inside another.
+/// Our own scripts and stylesheet, and calls to ourselves. No page of ours is shown inside another.
 const OURS: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; form-action 'none'; base-uri 'none'; \
      frame-ancestors 'none'",
 );
 
-const FILES: [(&str, &str, &str); 2] = [
-    ("playhouse.css", "text/css; charset=utf-8", include_str!("../pages/playhouse.css")),
-    ("playhouse.js", "text/javascript; charset=utf-8", include_str!("../pages/playhouse.js")),
+const CSS: &str = "text/css; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+const FILES: [(&str, &str, &str); 5] = [
+    ("playhouse.css", CSS, include_str!("../pages/playhouse.css")),
+    ("playhouse.js", SCRIPT, include_str!("../pages/playhouse.js")),
+    ("inbox.js", SCRIPT, include_str!("../pages/inbox.js")),
+    ("page.js", SCRIPT, include_str!("../pages/page.js")),
+    ("stream.js", SCRIPT, include_str!("../pages/stream.js")),
 ];
 
 /// A page with a few words on it.

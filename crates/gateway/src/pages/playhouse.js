@@ -1,33 +1,34 @@
-// The first page: who is signed in, and a match to try.
+// The first page: who is signed in, what they were told, and a match to try.
 
-const $ = (id) => document.getElementById(id);
-const CSRF = { "x-playhouse-csrf": "1" };
-let stream;
+import * as inbox from "./inbox.js";
+import { $, call, element, trouble } from "./page.js";
+import { follow } from "./stream.js";
+
 let current;
 
-function trouble(text) {
-  $("trouble").textContent = text;
-  $("trouble").hidden = !text;
+function fact(name, value, id = "") {
+  $("facts").append(element("dt", { textContent: name }), element("dd", { id, textContent: value }));
 }
 
-async function call(method, path, body) {
-  const headers = { ...CSRF, ...(body && { "content-type": "application/json" }) };
-  const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
-  const data = answer.status === 204 ? null : await answer.json();
-  if (!answer.ok) throw Object.assign(new Error(data.detail ?? data.title), { status: answer.status });
-  return data;
+function owned(entitlements) {
+  return entitlements.map((one) => one.resource).join(", ") || "nothing yet";
 }
 
-function fact(name, value) {
-  const [dt, dd] = [document.createElement("dt"), document.createElement("dd")];
-  dt.textContent = name;
-  dd.textContent = value;
-  $("facts").append(dt, dd);
+async function told(notification) {
+  inbox.add(notification);
+  // Something was granted or revoked.
+  if (!("resource" in notification.data)) return;
+  const { entitlements } = await call("GET", "/v1/entitlements");
+  $("owned").textContent = owned(entitlements);
 }
 
 function show(ticket) {
+  // The ticket of a match before, or a word that was overtaken by a later one.
+  if (ticket.created_at < current?.created_at) return;
+  const same = ticket.ticket_id === current?.ticket_id;
+  if (same && ticket.state === "WAITING" && current.state !== "WAITING") return;
   // A match that was found stays one when its ticket is forgotten.
-  const over = ticket.state === "GONE" && current?.state === "ASSIGNED";
+  const over = same && ticket.state === "GONE" && current.state === "ASSIGNED";
   current = ticket;
   $("play").disabled = ticket.state === "WAITING";
   $("cancel").hidden = ticket.state !== "WAITING";
@@ -41,15 +42,6 @@ function show(ticket) {
   $("match").dataset.state = ticket.state;
 }
 
-function follow(ticket) {
-  show(ticket);
-  stream?.close();
-  $("cancel").onclick = () => call("DELETE", `/v1/matchmaking/tickets/${ticket.ticket_id}`).catch((error) => trouble(error.message));
-  stream = new EventSource(`/v1/matchmaking/tickets/${ticket.ticket_id}/stream`);
-  stream.addEventListener("ticket", (event) => show(JSON.parse(event.data)));
-  stream.addEventListener("end", () => stream.close());
-}
-
 async function play() {
   trouble("");
   try {
@@ -57,9 +49,15 @@ async function play() {
     if (!queues.length) return trouble("No queue is configured.");
     // The ticket of the match before is still there for a while, and would be the answer again.
     const before = current?.state === "ASSIGNED" && { replaces: current.ticket_id };
-    current = undefined;
-    stream?.close();
-    follow(await call("POST", "/v1/matchmaking/tickets", { queue: queues[0], ...before }));
+    show(await call("POST", "/v1/matchmaking/tickets", { queue: queues[0], ...before }));
+  } catch (error) {
+    trouble(error.message);
+  }
+}
+
+async function cancel() {
+  try {
+    await call("DELETE", `/v1/matchmaking/tickets/${current.ticket_id}`);
   } catch (error) {
     trouble(error.message);
   }
@@ -73,13 +71,26 @@ async function begin() {
     fact("User", me.user_id);
     fact("Roles", me.roles.join(", "));
     fact("Accounts", me.accounts.map((account) => account.name).join(", "));
-    const owned = home.entitlements.data?.entitlements.map((one) => one.resource).join(", ");
-    fact("Owns", owned === undefined ? "cannot be said at the moment" : owned || "nothing yet");
+    const owns = home.entitlements.data;
+    fact("Owns", owns ? owned(owns.entitlements) : "cannot be said at the moment", "owned");
     if (me.session) $("logout").href = me.session.logout_url;
-    $("somebody").hidden = false;
-    const last = home.matchmaking.data?.tickets.at(-1);
-    if (last) follow(last);
+    const page = home.notifications.data;
+    if (page) inbox.list(page);
     $("play").onclick = play;
+    $("cancel").onclick = cancel;
+    $("somebody").hidden = false;
+    // From where the list ends, so that nothing is missed between. Tickets that are there are told first.
+    let fresh = Boolean(page);
+    follow(page?.last_event_id ?? "", {
+      ready() {
+        // What was marked while nothing was heard.
+        if (!fresh) inbox.reload();
+        fresh = false;
+      },
+      notification: (one) => told(one).catch((error) => trouble(error.message)),
+      inbox: inbox.reload,
+      ticket: show,
+    });
   } catch (error) {
     if (error.status !== 401) trouble(error.message);
     $("nobody").hidden = false;

@@ -9,7 +9,7 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::admin::Admin;
-use super::{Misuse, Outcome};
+use super::{Misuse, Outcome, items, text};
 use crate::answer;
 use crate::cli::{Outbox, OutboxCommand};
 
@@ -68,10 +68,6 @@ fn path(event: &str) -> String {
     format!("/outbox/{}", utf8_percent_encode(event, NON_ALPHANUMERIC))
 }
 
-fn items<'a>(found: &'a Value, name: &str) -> &'a [Value] {
-    found[name].as_array().map(Vec::as_slice).unwrap_or_default()
-}
-
 fn list(found: &Value) -> String {
     let events = items(found, "events");
     let mut lines =
@@ -126,10 +122,6 @@ fn show(found: &Value) -> String {
     lines.extend(found["cause"].as_str().map(|cause| format!("  {cause}")));
     lines.push(format!("\n{}\n{:#}", text(&found["kind"]), found["event"]));
     lines.join("\n")
-}
-
-fn text(value: &Value) -> &str {
-    value.as_str().unwrap_or("?")
 }
 
 #[cfg(test)]

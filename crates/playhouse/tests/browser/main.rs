@@ -1,9 +1,10 @@
-//! Signing in with a real browser: Chromium, against the builtin issuer and against one that is not ours.
+//! The pages in a real browser, Chromium: signing in against the builtin issuer and against one that is not ours.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod builtin;
 mod foreign;
+mod inbox;
 
 use std::collections::HashMap;
 use std::time::Duration;

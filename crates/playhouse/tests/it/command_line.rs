@@ -11,6 +11,10 @@ async fn help_is_worth_reading() {
         "doctor",
         "locks",
         "locks provision",
+        "dlq",
+        "dlq replay",
+        "dlq discard",
+        "webhooks",
         "token",
         "completions",
     ] {

@@ -142,7 +142,7 @@ async fn the_banner_says_where_to_go() {
     let banner = running.text(Stream::Stdout);
     let tries = banner.lines().filter_map(|line| line.trim().strip_prefix("curl "));
     let urls: Vec<String> = tries.map(|line| line.split(' ').next().unwrap().to_owned()).collect();
-    assert_eq!(urls.len(), 5, "{banner}");
+    assert_eq!(urls.len(), 6, "{banner}");
     let (_, command) = banner.split_once("Bearer $(").unwrap();
     let (command, _) = command.split_once(')').unwrap();
     let mut words = command.split(' ');
@@ -157,10 +157,15 @@ async fn the_banner_says_where_to_go() {
     let token = format!("ph_{}", rest.split_once('\'').unwrap().0);
     let (_, body) = banner.split_once("-d '{\"issuer").unwrap();
     let body = format!("{{\"issuer{}", body.split_once('\'').unwrap().0);
-    let sign_in = reqwest::Client::new().post(&urls[2]).bearer_auth(token);
+    let sign_in = reqwest::Client::new().post(&urls[2]).bearer_auth(&token);
     let sign_in = sign_in.header("content-type", "application/json").body(body).send().await.unwrap();
     assert_eq!(sign_in.status(), 200, "{banner}");
-    for url in &urls[3..] {
+    let (_, body) = banner.split_once("-d '{\"to").unwrap();
+    let body = format!("{{\"to{}", body.split_once('\'').unwrap().0);
+    let tell = reqwest::Client::new().post(&urls[3]).bearer_auth(&token).header("idempotency-key", "1");
+    let told = tell.header("content-type", "application/json").body(body).send().await.unwrap();
+    assert_eq!(told.status(), 202, "{banner}");
+    for url in &urls[4..] {
         assert_eq!(get(url.clone()).await.0, 200, "{banner}");
     }
 }

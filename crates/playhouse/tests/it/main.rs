@@ -8,6 +8,7 @@ mod crashes;
 mod dev;
 mod fleet;
 mod gateway;
+mod letters;
 mod locks;
 mod matchmaking;
 mod notifications;
