@@ -1,5 +1,6 @@
 //! Connections and transactions of either dialect.
 
+use std::fmt;
 use std::sync::Arc;
 
 use hierlock::Lock;
@@ -22,8 +23,20 @@ pub struct Tx {
     pub(crate) lock: Option<Lock>,
     /// Who is woken when the transaction has become true.
     pub(crate) waiting: Vec<Arc<Notify>>,
+    /// What is done then.
+    pub(crate) then: Then,
     /// What is written on the way of the commit.
     pub(crate) script: Script,
+}
+
+/// What is done when a transaction has become true.
+#[derive(Default)]
+pub(crate) struct Then(Vec<Box<dyn FnOnce() + Send>>);
+
+impl fmt::Debug for Then {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Then").field(&self.0.len()).finish()
+    }
 }
 
 /// A connection outside of any transaction, for reading.
@@ -45,20 +58,27 @@ pub(crate) enum Either {
 
 impl Tx {
     pub(crate) fn new(connection: Either) -> Self {
-        Self { connection, lock: None, waiting: Vec::new(), script: Script::default() }
+        Self { connection, lock: None, waiting: Vec::new(), then: Then::default(), script: Script::default() }
     }
 
     /// Makes everything done in the transaction true, or nothing of it. When it fails with [`Error::Unreachable`], nobody
     /// knows which: the caller has to look, or to do it again in a way that can be done twice.
     pub async fn commit(self) -> Result<(), Error> {
-        let Self { connection, lock: _held, waiting, script } = self;
+        let Self { connection, lock: _held, waiting, then, script } = self;
         let text = AssertSqlSafe(script.ending_with("COMMIT")).into_sql_str();
         match connection {
             Either::Sqlite(tx) => tx.commit(text).await?,
             Either::MySql(tx) => tx.commit(text).await?,
         }
         waiting.iter().for_each(|waiting| waiting.notify_one());
+        then.0.into_iter().for_each(|next| next());
         Ok(())
+    }
+
+    /// Does something, which takes no time, once the transaction has been committed and this process knows it. It may never be done
+    /// although the transaction is true: when the process dies, or the word of the commit is lost.
+    pub fn after_commit(&mut self, next: impl FnOnce() + Send + 'static) {
+        self.then.0.push(Box::new(next));
     }
 
     /// Inserts rows when the transaction is committed, with the same message to the server. `head` is the statement up to

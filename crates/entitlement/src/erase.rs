@@ -38,13 +38,15 @@ impl RevokeOnErase {
                 reference: None,
             };
             let (after, effect) = change.apply(Some(&before))?;
-            Ok::<_, Error>(Decided { change, after, effect, event: Some(EventId::generate()) })
+            // Nobody has asked whether there are events before it.
+            let is_told = false;
+            Ok::<_, Error>(Decided { change, after, effect, event: Some(EventId::generate()), is_told })
         };
         let active = store::active_of_user(tx, user).await?;
         let decided = active.into_iter().map(revoke).collect::<Result<Vec<_>, _>>()?;
         for some in decided.chunks(AT_ONCE) {
             store::save(tx, some.iter().map(|decided| (&decided.change.holding, &decided.after)));
-            ledger::write(tx, &self.outbox, some, "erase", None, now)?;
+            ledger::write(tx, &self.outbox, &[("erase", some, None)], now)?;
             tx.write().await?;
         }
         Ok(())

@@ -53,6 +53,11 @@ pub fn events() -> Vec<EventKind> {
     ]
 }
 
+/// What keeps the events of an entitlement in order.
+pub(crate) fn key(Holding { user, account, resource }: &Holding) -> String {
+    format!("entitlement/{user}/{account}/{resource}")
+}
+
 /// The event of a change that was applied.
 pub(crate) fn of(
     id: EventId,
@@ -62,6 +67,7 @@ pub(crate) fn of(
     now: Timestamp,
 ) -> Result<Event, serde_json::Error> {
     let Holding { user, account, resource } = &change.holding;
+    let key = key(&change.holding);
     let kind = match change.action {
         Action::Grant { .. } => GRANTED,
         Action::Revoke { .. } => REVOKED,
@@ -84,7 +90,7 @@ pub(crate) fn of(
         kind: kind.to_owned(),
         source: "/playhouse/entitlement".to_owned(),
         time: now,
-        key: Some(format!("entitlement/{user}/{account}/{resource}")),
+        key: Some(key),
         traceparent: traceparent.map(str::to_owned),
         data: Json::of(&data)?,
     })

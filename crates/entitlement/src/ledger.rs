@@ -93,9 +93,8 @@ impl Ledger {
                 request.key.record(tx, request.changes[0].holding.user.as_uuid(), answer.text());
             }
         }
-        for (caller, decided, traceparent) in done.decided {
-            write(tx, &self.outbox, &decided, caller, traceparent, now)?;
-        }
+        let decided = done.decided.iter().map(|(caller, decided, trace)| (*caller, &decided[..], *trace));
+        write(tx, &self.outbox, &decided.collect::<Vec<_>>(), now)?;
         Ok(answers)
     }
 
@@ -132,8 +131,11 @@ struct Done<'a> {
     latest: HashMap<Holding, Entitlement>,
     /// By the hash of their keys.
     answers: HashMap<Vec<u8>, (IdempotencyKey, String)>,
-    decided: Vec<(&'a str, Vec<Decided>, Option<&'a str>)>,
+    decided: Vec<ByCaller<'a>>,
 }
+
+/// What was decided, with who asked for it and the trace that it belongs to.
+type ByCaller<'a> = (&'a str, Vec<Decided>, Option<&'a str>);
 
 /// What changes make of the entitlements, one after the other.
 fn decide(
@@ -142,7 +144,7 @@ fn decide(
     latest: &HashMap<Holding, Entitlement>,
 ) -> Result<Vec<Decided>, Error> {
     let mut decided: Vec<Decided> = Vec::with_capacity(changes.len());
-    for (change, KnownHolding { has_account, entitlement, .. }) in changes.iter().zip(known) {
+    for (change, KnownHolding { has_account, entitlement, is_told, .. }) in changes.iter().zip(known) {
         if !has_account {
             return Err(Error::NoAccount(change.holding.clone()));
         }
@@ -150,29 +152,32 @@ fn decide(
         let before = here.map(|decided| &decided.after).or_else(|| latest.get(&change.holding));
         let (after, effect) = change.apply(before.or(entitlement.as_ref()))?;
         let event = (effect == Effect::Applied).then(EventId::generate);
-        decided.push(Decided { change: change.clone(), after, effect, event });
+        decided.push(Decided { change: change.clone(), after, effect, event, is_told });
     }
     Ok(decided)
 }
 
-/// Writes histories and events of what was decided, when the transaction is committed.
+/// Writes histories and events of what was decided, when the transaction is committed: of each who asked for it, what, and the trace that
+/// it belongs to.
 pub(crate) fn write(
     tx: &mut Tx,
     outbox: &Outbox,
-    decided: &[Decided],
-    caller: &str,
-    traceparent: Option<&str>,
+    all: &[(&str, &[Decided], Option<&str>)],
     now: Timestamp,
 ) -> Result<(), Error> {
-    store::add_history(tx, decided, caller, now);
-    let mut events = Vec::new();
-    for Decided { change, after, event, .. } in decided {
-        if let Some(id) = event {
+    let (mut next, mut behind) = (Vec::new(), Vec::new());
+    for &(caller, decided, traceparent) in all {
+        store::add_history(tx, decided, caller, now);
+        for Decided { change, after, event, is_told, .. } in decided {
+            let Some(id) = event else { continue };
             let event = event::of(*id, change, after, traceparent, now)?;
+            let events = if *is_told { &mut next } else { &mut behind };
             events.push((*change.holding.user.as_uuid(), event));
         }
     }
-    outbox.append(tx, &events);
+    // Each by one call, so that those of one key stay together.
+    outbox.append_next(tx, &next);
+    outbox.append(tx, &behind);
     Ok(())
 }
 

@@ -5,8 +5,10 @@ use base::Timestamp;
 use base::id::Uuid;
 use bus::EventId;
 use db::{Conn, Earlier, Error, IdempotencyKey, Tx, Value};
+use outbox::Outbox;
 use sqlx::AssertSqlSafe;
 
+use crate::event;
 use crate::model::{Action, Change, Effect, Entitlement, Holding, State};
 
 const GET: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
@@ -69,12 +71,16 @@ pub(crate) struct Decided {
     pub(crate) after: Entitlement,
     pub(crate) effect: Effect,
     pub(crate) event: Option<EventId>,
+    /// Whether all events of the entitlement were published before this transaction.
+    pub(crate) is_told: bool,
 }
 
 /// What has to be known before a change is decided on.
 pub(crate) struct KnownHolding {
     /// Of the request, where its key was asked for.
     pub(crate) earlier: Earlier,
+    /// Whether all events of the entitlement have been published.
+    pub(crate) is_told: bool,
     pub(crate) has_account: bool,
     pub(crate) entitlement: Option<Entitlement>,
 }
@@ -83,6 +89,7 @@ pub(crate) struct KnownHolding {
 type KnownRow = (
     Option<Vec<u8>>,
     Option<String>,
+    i64,
     i64,
     Option<i32>,
     Option<i64>,
@@ -105,7 +112,12 @@ pub(crate) async fn know(
     // Filled up to a power of two with the last, so that there are few texts and each is prepared once.
     let filled = questions.len().next_power_of_two();
     let padding = questions.last().into_iter().cycle().take(filled - questions.len());
-    let one = format!("SELECT {}, {}, {ENTITLEMENT}", IdempotencyKey::COLUMNS, Accounts::OWNS);
+    let one = format!(
+        "SELECT {}, {}, {}, {ENTITLEMENT}",
+        IdempotencyKey::COLUMNS,
+        Accounts::OWNS,
+        Outbox::UNFINISHED
+    );
     let text = vec![one; filled].join(" UNION ALL ");
     let rows: Vec<KnownRow> = db::on!(tx, connection => {
         let mut query = sqlx::query_as(AssertSqlSafe(text));
@@ -113,6 +125,7 @@ pub(crate) async fn know(
             let key = key.map_or(&NO_KEY[..], IdempotencyKey::hash);
             let (user, account) = (bytes(holding.user.as_uuid()), bytes(holding.account.as_uuid()));
             query = query.bind(key).bind(key).bind(user).bind(account);
+            query = query.bind(Outbox::key_number(&event::key(holding)));
             query = query.bind(user).bind(account).bind(&holding.resource);
         }
         query.fetch_all(connection).await?
@@ -122,6 +135,7 @@ pub(crate) async fn know(
             fingerprint,
             answer,
             owns,
+            unfinished,
             state,
             version,
             quantity,
@@ -138,7 +152,7 @@ pub(crate) async fn know(
             entitlement(state, version, quantity, times, entries)
         });
         let earlier = key.map_or(Earlier::Nothing, |key| key.judge(fingerprint.as_deref(), answer));
-        KnownHolding { earlier, has_account: owns != 0, entitlement }
+        KnownHolding { earlier, is_told: unfinished == 0, has_account: owns != 0, entitlement }
     };
     Ok(questions.iter().zip(rows).map(known).collect())
 }
@@ -169,7 +183,7 @@ pub(crate) fn add_history(tx: &mut Tx, decided: &[Decided], caller: &str, now: T
 }
 
 fn history_row<'a>(decided: &'a Decided, caller: &'a str, now: Timestamp) -> [Value<'a>; 16] {
-    let Decided { change, after, effect, event } = decided;
+    let Decided { change, after, effect, event, .. } = decided;
     let (action, valid_until) = match change.action {
         Action::Grant { valid_until, .. } => (GRANT, valid_until),
         Action::Revoke { .. } => (REVOKE, None),

@@ -56,7 +56,13 @@ impl Live {
     /// Tells news, each to one player's streams. Says for each how many processes have one.
     pub async fn tell(&self, news: &[(Uuid, Told)]) -> Result<Vec<u64>, hot::Error> {
         match &self.0.pump {
-            Some(pump) => pump.publish(news).await,
+            Some(pump) => {
+                // Those of this process need not wait for Redis; by it they hear the same again, and know the position.
+                for (user, told) in news.iter().filter(|(_, told)| matches!(told, Told::Notification(_))) {
+                    self.0.ears.tell(*user, told.clone());
+                }
+                pump.publish(news).await
+            }
             None => {
                 Ok(news.iter().map(|(user, told)| u64::from(self.0.ears.tell(*user, told.clone()))).collect())
             }

@@ -15,7 +15,7 @@
 //!
 //! # When something dies
 //! - before the commit: nothing happened
-//! - after the commit: any relay publishes the event
+//! - after the commit: any relay publishes the event; one that a relay of the same process was to be handed, when its lease ends
 //! - after the claim: the lease ends and another relay claims it
 //! - after publishing: it is published again under the same id, and the stream drops it
 //! - the bus is away: nothing is claimed against its attempts; relays look again every second at least
@@ -64,6 +64,11 @@ impl Outbox {
     /// The events of one key are published in the order in which they were appended, provided that transactions which append to
     /// the same key exclude each other: take the lock on what the key stands for first.
     pub fn append(&self, tx: &mut Tx, events: &[(Uuid, Event)]) {
+        self.rows(events, |items| self.queue.push(tx, items));
+    }
+
+    /// The events as items.
+    fn rows(&self, events: &[(Uuid, Event)], push: impl FnOnce(&[New<'_>])) {
         let rows: Vec<(String, Vec<u8>)> = events
             .iter()
             // An event without a key is in order with itself only.
@@ -77,7 +82,21 @@ impl Outbox {
             key,
             payload,
         });
-        self.queue.push(tx, &items.collect::<Vec<_>>());
+        push(&items.collect::<Vec<_>>());
+    }
+
+    /// The same for events of whose keys nothing is unfinished, as the caller has asked with [`UNFINISHED`](Self::UNFINISHED) under the
+    /// lock: a relay of this process publishes them right after the commit.
+    pub fn append_next(&self, tx: &mut Tx, events: &[(Uuid, Event)]) {
+        self.rows(events, |items| self.queue.push_next(tx, items));
+    }
+
+    /// A column for a `SELECT`: how many events of a key are unfinished. It takes the [number of the key](Self::key_number).
+    pub const UNFINISHED: &str = "(SELECT COUNT(*) FROM outbox unfinished WHERE unfinished.key_hash = ? AND unfinished.state IN (0, 2))";
+
+    /// What stands for a key in statements.
+    pub fn key_number(key: &str) -> i64 {
+        Queue::key_number(key)
     }
 
     /// The queue behind it.

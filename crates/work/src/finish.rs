@@ -108,20 +108,30 @@ impl Queue {
     /// Writes down what became of the items, each with its outcome.
     pub async fn finish(&self, outcomes: &[(Item, Outcome)]) -> Result<Finished, Error> {
         let mut groups: BTreeMap<(End, i64), Vec<i64>> = BTreeMap::new();
+        // Those that were claimed with their push.
+        let mut born: BTreeMap<End, Vec<Uuid>> = BTreeMap::new();
         for (item, outcome) in outcomes {
-            groups.entry((self.end(item.attempts, outcome), item.lease)).or_default().push(item.number);
+            let end = self.end(item.attempts, outcome);
+            if item.number == Item::NO_NUMBER {
+                born.entry(end).or_default().push(item.id);
+            } else {
+                groups.entry((end, item.lease)).or_default().push(item.number);
+            }
         }
-        let groups: Vec<(&End, i64, Names<'_>)> =
-            groups.iter().map(|((end, lease), numbers)| (end, *lease, Names::Numbers(numbers))).collect();
-        self.write(&groups).await
+        let born = born.iter().flat_map(|(end, ids)| named(end, ids));
+        let groups = groups.iter().map(|((end, lease), numbers)| (end, *lease, Names::Numbers(numbers)));
+        let finished = self.write(&groups.chain(born).collect::<Vec<_>>()).await?;
+        if finished.not_tried > 0 {
+            self.wake();
+        }
+        Ok(finished)
     }
 
     /// Writes down what became of items that were [pushed as claimed](Self::push_claimed), unless their lease has ended and somebody
     /// else has claimed them. What was not tried any worker may claim at once.
     pub async fn finish_claimed(&self, ids: &[Uuid], outcome: &Outcome) -> Result<Finished, Error> {
         let end = self.end(BORN_CLAIMED, outcome);
-        let groups: Vec<(&End, i64, Names<'_>)> =
-            ids.chunks(IDS_AT_ONCE).map(|ids| (&end, BORN_CLAIMED.into(), Names::Ids(ids))).collect();
+        let groups: Vec<(&End, i64, Names<'_>)> = named(&end, ids).collect();
         let finished = self.write(&groups).await?;
         if finished.not_tried > 0 {
             self.wake();
@@ -214,7 +224,8 @@ impl Queue {
     /// Makes the lease last from now on, for those items that are still ours. Says how many they are, and until when.
     pub async fn renew(&self, items: &[Item]) -> Result<(usize, Instant), Error> {
         let mut groups: BTreeMap<i64, Vec<i64>> = BTreeMap::new();
-        for item in items {
+        // One that was claimed with its push has its lease, and no more.
+        for item in items.iter().filter(|item| item.number != Item::NO_NUMBER) {
             groups.entry(item.lease).or_default().push(item.number);
         }
         let until = Instant::now() + self.config.lease;
@@ -250,6 +261,11 @@ impl Queue {
         tx.commit().await?;
         Ok(renewed.try_into().unwrap_or(usize::MAX))
     }
+}
+
+/// Items that were claimed with their push.
+fn named<'a>(end: &'a End, ids: &'a [Uuid]) -> impl Iterator<Item = (&'a End, i64, Names<'a>)> {
+    ids.chunks(IDS_AT_ONCE).map(move |ids| (end, BORN_CLAIMED.into(), Names::Ids(ids)))
 }
 
 /// The condition that items are still ours, who had them under a lease number.

@@ -22,7 +22,7 @@ pub struct New<'a> {
 /// An item that is claimed.
 #[derive(Clone, Debug)]
 pub struct Item {
-    /// Its number in the queue.
+    /// Its number in the queue; not known of one that was claimed with its push.
     pub number: i64,
     pub id: Uuid,
     pub user: Uuid,
@@ -34,6 +34,10 @@ pub struct Item {
     /// Raised by every claim: whoever has another number has lost the item.
     pub(crate) lease: i64,
     pub(crate) key_hash: i64,
+}
+
+impl Item {
+    pub(crate) const NO_NUMBER: i64 = 0;
 }
 
 /// What became of an item.

@@ -30,6 +30,7 @@ mod config;
 mod decide;
 mod failed;
 mod finish;
+mod home;
 mod item;
 mod keep;
 mod metrics;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use base::Clock;
 use base::id::ProcessId;
 use db::{Db, Tx, Value};
 use tokio::sync::Notify;
@@ -10,11 +11,12 @@ use tokio::sync::Notify;
 use crate::claim::ClaimTexts;
 use crate::decide::DecideTexts;
 use crate::finish::FinishTexts;
+use crate::home::Home;
 use crate::item::{DONE, FAILED, OPEN, SKIPPED, key_hash};
 use crate::keep::KeepTexts;
 use crate::operator::OperatorTexts;
 use crate::statement::Text;
-use crate::{Config, Metrics, New, OnFailed};
+use crate::{Config, Item, Metrics, New, OnFailed};
 
 /// The lease number, and the attempts, of an item that its pusher has claimed.
 pub(crate) const BORN_CLAIMED: u32 = 1;
@@ -36,6 +38,7 @@ pub struct Inner {
     pub(crate) on_failed: Option<Arc<dyn OnFailed>>,
     /// Something was pushed in this process.
     pub(crate) pushed: Arc<Notify>,
+    pub(crate) home: Home,
     push: Arc<str>,
     pub(crate) claim: ClaimTexts,
     pub(crate) finish: FinishTexts,
@@ -66,6 +69,7 @@ impl Queue {
             is_ordered: true,
             on_failed: None,
             pushed: Arc::default(),
+            home: Home::default(),
         }))
     }
 
@@ -97,6 +101,28 @@ impl Queue {
         let rows = items.iter().map(|item| row(item, Value::Now, 0, Value::Null));
         tx.insert_at_commit(&self.push, rows);
         tx.wake_after_commit(&self.pushed);
+    }
+
+    /// Adds items of whose keys nothing is unfinished, as the caller knows who excludes others that push the same keys: the next
+    /// in line. Where this process has a worker they are its own from the start, and it does them right after the commit, without
+    /// a claim; else they are pushed as any others.
+    ///
+    /// Several of one key, in their order, are pushed by one call.
+    pub fn push_next(&self, tx: &mut Tx, items: &[New<'_>]) {
+        if items.is_empty() {
+            return;
+        }
+        let Some((holder, hand_over)) = self.home.worker() else { return self.push(tx, items) };
+        let until = Value::After(self.config.lease);
+        let rows = items.iter().map(|item| row(item, until, BORN_CLAIMED, holder.as_uuid().into()));
+        tx.insert_at_commit(&self.push, rows);
+        let items = items.iter().map(born_claimed).collect();
+        tx.after_commit(move || hand_over.give(items));
+    }
+
+    /// What stands for a key in statements.
+    pub fn key_number(key: &str) -> i64 {
+        key_hash(key)
     }
 
     /// Adds items that the pusher has claimed from the start: once the transaction is committed it does them at once, without a
@@ -159,6 +185,21 @@ fn row<'a>(item: &'a New<'_>, due_at: Value<'a>, claims: u32, holder: Value<'a>)
         Value::Now,
         item.payload.into(),
     ]
+}
+
+/// As a worker has an item that was claimed with its push.
+fn born_claimed(item: &New<'_>) -> Item {
+    Item {
+        number: Item::NO_NUMBER,
+        id: item.id,
+        user: item.user,
+        key: item.key.to_owned(),
+        payload: item.payload.to_vec(),
+        attempts: BORN_CLAIMED,
+        created: Clock::system().now(),
+        lease: BORN_CLAIMED.into(),
+        key_hash: key_hash(item.key),
+    }
 }
 
 /// Whether an item in this state lets the next one of its key pass.

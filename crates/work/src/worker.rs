@@ -19,6 +19,9 @@ const WRITE_AGAIN: Backoff = Backoff::new(Duration::from_millis(20), Duration::f
 /// How long to rest while nothing can be done.
 const REST: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
+/// How many pushes are taken together.
+const BATCHES: usize = 500;
+
 /// Does items. Any number of processes do so at once.
 pub trait Handler: Send + Sync + 'static {
     /// Does items of different keys (in a queue without order: whatever is claimed) and says what became of each, in their order. An item may have been done before: by a worker
@@ -77,6 +80,12 @@ impl<H: Handler> Worker<H> {
             self.queue.wake();
         }
         let claimed = items.len();
+        let finished = self.finish(items, until).await?;
+        Ok(Report { claimed, finished, more, behind })
+    }
+
+    /// Has items done, and writes down what came of them.
+    async fn finish(&self, items: Vec<Item>, until: Instant) -> Result<Finished, Error> {
         let (outcomes, until) = self.handle(items, until).await;
         fault::point(&format!("{}.handled", self.queue.table));
         let finished = self.write_down(&outcomes, until).await?;
@@ -87,7 +96,7 @@ impl<H: Handler> Worker<H> {
                 "came too late: the leases of these items had ended"
             );
         }
-        Ok(Report { claimed, finished, more, behind })
+        Ok(finished)
     }
 
     /// Works until told to stop, on several batches at once.
@@ -99,8 +108,40 @@ impl<H: Handler> Worker<H> {
             stop.request();
             ended
         };
-        let ended = futures::future::join_all((0..self.queue.config.workers).map(work)).await;
+        let claiming = futures::future::join_all((0..self.queue.config.workers).map(work));
+        let (ended, ()) = futures::join!(claiming, self.run_at_home(stop.clone()));
         ended.into_iter().collect()
+    }
+
+    /// Does what is pushed in this process as next in line, until told to stop, and then what is on its way.
+    async fn run_at_home(&self, drain: Drain) {
+        let mut at_home = self.queue.home.enter(self.holder);
+        let mut batches = Vec::new();
+        loop {
+            let received = tokio::select! {
+                received = at_home.items.recv_many(&mut batches, BATCHES) => received,
+                () = drain.requested() => {
+                    at_home.leave();
+                    at_home.items.close();
+                    at_home.items.recv_many(&mut batches, BATCHES).await
+                }
+            };
+            if received == 0 {
+                return;
+            }
+            let items: Vec<Item> = batches.drain(..).flatten().collect();
+            fault::point(&format!("{}.claimed", self.queue.table));
+            // From the commit on, which was a moment ago.
+            let until = Instant::now() + self.queue.config.lease;
+            if let Err(error) = self.finish(items, until).await {
+                let cause = chain(&error);
+                tracing::warn!(
+                    queue = self.queue.table,
+                    cause,
+                    "done, and not written down: it is done again"
+                );
+            }
+        }
     }
 
     async fn run_one(&self, drain: Drain, polls: bool) -> Result<(), LoopError> {

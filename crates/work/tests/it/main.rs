@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
+mod at_home;
 mod born_claimed;
 mod claims;
 mod deciding;

@@ -1,0 +1,153 @@
+//! Items that are next in line, and are done by the process that pushed them.
+
+use runtime::Drain;
+use tokio::task::JoinHandle;
+use work::{Filter, State};
+
+use super::*;
+
+testkit::on_all_stores!(
+    what_is_next_is_done_without_a_claim,
+    without_a_worker_here_it_is_pushed_as_any_other,
+    behind_one_that_was_not_done_its_key_waits,
+    what_is_on_its_way_is_done_before_a_worker_leaves,
+    what_was_handed_over_in_vain_is_claimed_after_the_lease,
+);
+
+/// Nothing is found by polling, so what is done was handed over.
+fn patient() -> Config {
+    Config { poll: Duration::from_secs(3600), ..config() }
+}
+
+fn run<F>(recorder: &Recorder<F>, queue: &Queue) -> (Drain, JoinHandle<()>)
+where
+    F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static,
+{
+    let (drain, worker) = (Drain::new(), recorder.worker(queue));
+    let stop = drain.clone();
+    (drain, tokio::spawn(async move { worker.run(stop).await.unwrap() }))
+}
+
+/// Waits until a worker is there: it has done what was pushed in the usual way.
+async fn is_there<F>(db: &Db, queue: &Queue, recorder: &Recorder<F>)
+where
+    F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static,
+{
+    push(db, queue, &["there:0"]).await;
+    testkit::eventually("the worker is there", PATIENCE, async || !recorder.done().is_empty()).await;
+}
+
+/// Pushes items as next in line, all in one transaction.
+async fn push_next(db: &Db, queue: &Queue, items: &[&'static str]) -> Vec<Uuid> {
+    let new = |item: &&'static str| {
+        let (key, _) = item.split_once(':').unwrap();
+        New { id: Uuid::now_v7(), user: Uuid::nil(), key, payload: item.as_bytes() }
+    };
+    let items: Vec<New<'_>> = items.iter().map(new).collect();
+    let mut tx = db.begin().await.unwrap();
+    queue.push_next(&mut tx, &items);
+    tx.commit().await.unwrap();
+    items.iter().map(|item| item.id).collect()
+}
+
+async fn state(queue: &Queue, id: Uuid) -> (State, u32) {
+    let entry = queue.find(id).await.unwrap().unwrap();
+    (entry.state, entry.attempts)
+}
+
+async fn what_is_next_is_done_without_a_claim(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), patient());
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let (drain, running) = run(&recorder, &queue);
+    is_there(&db, &queue, &recorder).await;
+    let ids = push_next(&db, &queue, &["a:1", "b:1", "a:2"]).await;
+    for id in ids {
+        testkit::eventually("it is done", PATIENCE, async || state(&queue, id).await == (State::Done, 1))
+            .await;
+    }
+    // Where every claim counts one more: nobody claimed these.
+    assert!(queue.list(Filter::Done, 10).await.unwrap().iter().all(|entry| entry.lease == 1));
+    assert_eq!(recorder.done(), ["there:0", "a:1", "b:1", "a:2"]);
+    drain.request();
+    running.await.unwrap();
+}
+
+async fn without_a_worker_here_it_is_pushed_as_any_other(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    let ids = push_next(&db, &queue, &["a:1"]).await;
+    assert_eq!(state(&queue, ids[0]).await, (State::Pending, 0));
+    assert_eq!(texts(&claim(&queue).await), ["a:1"]);
+    // One that was here and has left counts as none.
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let (drain, running) = run(&recorder, &queue);
+    is_there(&db, &queue, &recorder).await;
+    drain.request();
+    running.await.unwrap();
+    let ids = push_next(&db, &queue, &["b:1"]).await;
+    assert_eq!(state(&queue, ids[0]).await, (State::Pending, 0));
+}
+
+async fn behind_one_that_was_not_done_its_key_waits(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    let attempts: Arc<Mutex<u32>> = Arc::default();
+    let recorder = Recorder::new(move |item: &str| {
+        let mut attempts = attempts.lock().unwrap();
+        *attempts += u32::from(item == "a:1");
+        if item == "a:1" && *attempts < 3 { Outcome::Again("not yet".into()) } else { Outcome::Done }
+    });
+    let (drain, running) = run(&recorder, &queue);
+    is_there(&db, &queue, &recorder).await;
+    let ids = push_next(&db, &queue, &["a:1", "a:2"]).await;
+    // Somebody pushes one more, who has seen that there is something unfinished.
+    push(&db, &queue, &["a:3"]).await;
+    testkit::eventually("the last is done", PATIENCE, async || {
+        recorder.done().last().is_some_and(|last| last == "a:3")
+    })
+    .await;
+    let done: Vec<String> = recorder.done().into_iter().filter(|item| item.starts_with('a')).collect();
+    assert_eq!(done, ["a:1", "a:2", "a:3"]);
+    assert_eq!(state(&queue, ids[0]).await, (State::Done, 3));
+    testkit::eventually("it is written down", PATIENCE, async || {
+        state(&queue, ids[1]).await.0 == State::Done
+    })
+    .await;
+    drain.request();
+    running.await.unwrap();
+}
+
+async fn what_is_on_its_way_is_done_before_a_worker_leaves(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), patient());
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let (drain, running) = run(&recorder, &queue);
+    is_there(&db, &queue, &recorder).await;
+    let mut tx = db.begin().await.unwrap();
+    let id = Uuid::now_v7();
+    queue.push_next(&mut tx, &[New { id, user: Uuid::nil(), key: "a", payload: b"a:1" }]);
+    tx.commit().await.unwrap();
+    // At the same moment as it is handed over.
+    drain.request();
+    running.await.unwrap();
+    assert_eq!(state(&queue, id).await, (State::Done, 1));
+}
+
+async fn what_was_handed_over_in_vain_is_claimed_after_the_lease(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), Config { lease: Duration::from_millis(300), ..config() });
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let (_, running) = run(&recorder, &queue);
+    is_there(&db, &queue, &recorder).await;
+    let mut tx = db.begin().await.unwrap();
+    let id = Uuid::now_v7();
+    queue.push_next(&mut tx, &[New { id, user: Uuid::nil(), key: "a", payload: b"a:1" }]);
+    // The process dies between the push and the commit's word.
+    running.abort();
+    let _ = running.await;
+    tx.commit().await.unwrap();
+    assert_eq!(state(&queue, id).await, (State::InFlight, 1));
+    let items = claim_something(&queue).await;
+    assert_eq!((texts(&items), items[0].attempts), (vec!["a:1".to_owned()], 2));
+}
