@@ -150,7 +150,6 @@ impl Teller {
         *broadcast = next;
         let told = self.notifications.tell(&made).await;
         self.notifications.settle(&made, told).await;
-        self.notifications.0.metrics.made(made.len());
         Ok(Step::More)
     }
 }

@@ -140,8 +140,16 @@ impl Deliveries {
         &self.0.webhooks
     }
 
-    /// Removes the deliveries of these notifications, whatever their state.
-    pub(crate) async fn remove(&self, tx: &mut Tx, notifications: &[Uuid]) -> Result<(), db::Error> {
+    /// Removes the deliveries of these notifications, and those that have these letters, whatever their state.
+    pub(crate) async fn remove(
+        &self,
+        tx: &mut Tx,
+        notifications: &[Uuid],
+        letters: &[Uuid],
+    ) -> Result<(), db::Error> {
+        for queue in [&self.0.live, &self.0.log, &self.0.webhook] {
+            queue.remove_items_in(tx, letters).await?;
+        }
         let of = |channel: &Channel| -> Vec<Uuid> {
             notifications.iter().map(|id| delivery_id(*id, channel)).collect()
         };
@@ -159,21 +167,34 @@ impl Deliveries {
         let live = Worker::new(live.clone(), stream::ToStreams(streams.clone()), process);
         let log = Worker::new(log.clone(), log::ToLog, process);
         let webhook = Worker::new(webhook.clone(), webhooks.handler(webhook.clone()), process);
-        let (live, log, webhook) =
-            futures::join!(live.run(drain.clone()), log.run(drain.clone()), webhook.run(drain));
+        // When one cannot go on the others stop, too, so that all are started again.
+        let stop = drain.child();
+        let (live, log, webhook) = futures::join!(
+            ending(&stop, live.run(stop.clone())),
+            ending(&stop, log.run(stop.clone())),
+            ending(&stop, webhook.run(stop.clone())),
+        );
         live.and(log).and(webhook)
     }
 
     /// Removes what was delivered long enough ago, until told to stop.
     pub async fn keep(&self, drain: Drain) -> Result<(), LoopError> {
+        let stop = drain.child();
         let keep = |queue: &Queue| {
-            let (keeper, drain) = (Keeper::new(queue.clone()), drain.clone());
-            async move { keeper.run(drain).await }
+            let (keeper, stop) = (Keeper::new(queue.clone()), stop.clone());
+            async move { ending(&stop, keeper.run(stop.clone())).await }
         };
         let Inner { live, log, webhook, .. } = &*self.0;
         let (live, log, webhook) = futures::join!(keep(live), keep(log), keep(webhook));
         live.and(log).and(webhook)
     }
+}
+
+/// Has others stop when this has ended.
+async fn ending(stop: &Drain, run: impl Future<Output = Result<(), LoopError>>) -> Result<(), LoopError> {
+    let ended = run.await;
+    stop.request();
+    ended
 }
 
 /// Id, user, key and payload of each.

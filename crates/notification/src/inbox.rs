@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use base::Clock;
 use base::id::Uuid;
@@ -10,7 +9,7 @@ use db::Db;
 
 use crate::live::{Live, Told};
 use crate::model::{Counts, Mark, Notification};
-use crate::store::{self, Filter, Which};
+use crate::store::{self, Filter, Kept, Which};
 use crate::{Config, Error, NotificationId};
 
 /// How many can be marked one by one at once.
@@ -22,7 +21,7 @@ pub struct Inbox {
     db: Db,
     live: Live,
     clock: Clock,
-    read_retention: Duration,
+    kept: Kept,
     language: Arc<str>,
 }
 
@@ -57,8 +56,8 @@ pub enum Marked {
 
 impl Inbox {
     pub fn new(db: Db, live: Live, clock: Clock, config: &Config) -> Self {
-        let Config { read_retention, language, .. } = config;
-        Self { db, live, clock, read_retention: *read_retention, language: language.0.as_str().into() }
+        let kept = Kept { unread: config.retention, read: config.read_retention };
+        Self { db, live, clock, kept, language: config.language.0.as_str().into() }
     }
 
     /// The way to the streams of players.
@@ -153,7 +152,7 @@ impl Inbox {
         let now = self.clock.now();
         let marking = async {
             let mut tx = self.db.begin().await?;
-            let changed = store::mark(&mut tx, user, which, mark, now, self.read_retention).await?;
+            let changed = store::mark(&mut tx, user, which, mark, now, self.kept).await?;
             tx.commit().await?;
             Ok::<_, db::Error>(changed)
         };

@@ -26,6 +26,9 @@ const ACK_WAIT: Duration = Duration::from_secs(30);
 const WAIT: Duration = Duration::from_secs(1);
 /// How many batches may be delivered and not yet acknowledged, over all processes.
 const BATCHES_PENDING: usize = 16;
+/// About how many bytes one transaction may write, and how many a row has beside what the event says.
+const TRANSACTION: usize = 4 << 20;
+const ROW: usize = 1_000;
 /// While the store is away.
 const AWAY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
@@ -46,6 +49,12 @@ pub struct Taken {
     /// How many notifications came of them.
     pub notifications: usize,
     pub dead: usize,
+}
+
+/// An event that came, and what was understood of it.
+struct Came<'a> {
+    delivery: &'a Delivery,
+    read: Result<Understood, DeadEvent>,
 }
 
 impl Intake {
@@ -74,13 +83,22 @@ impl Intake {
         if deliveries.is_empty() {
             return Ok(Taken::default());
         }
-        let (taken, made) = self.take(&deliveries).await?;
-        fault::point("notification_intake.committed");
-        // The player first: what is not acknowledged comes again, and is known.
-        let told = self.notifications.tell(&made).await;
-        futures::join!(acknowledge(&deliveries), self.notifications.settle(&made, told));
-        self.notifications.0.metrics.taken(&taken);
-        Ok(taken)
+        let mut all = Taken::default();
+        let events: Vec<Came<'_>> = deliveries.iter().map(|delivery| self.read(delivery)).collect();
+        let mut rest = &events[..];
+        while !rest.is_empty() {
+            let (some, others) = rest.split_at(fitting(rest));
+            let (taken, made) = self.take(some).await?;
+            fault::point("notification_intake.committed");
+            // The player first: what is not acknowledged comes again, and is known.
+            let told = self.notifications.tell(&made).await;
+            let answered: Vec<Delivery> = some.iter().map(|event| event.delivery.clone()).collect();
+            futures::join!(acknowledge(&answered), self.notifications.settle(&made, told));
+            self.notifications.0.metrics.taken(&taken);
+            all.add(taken);
+            rest = others;
+        }
+        Ok(all)
     }
 
     /// Takes in until told to stop.
@@ -93,44 +111,40 @@ impl Intake {
     }
 
     /// All of them in one transaction; while the store is away, again and again.
-    async fn take(&self, deliveries: &[Delivery]) -> Result<(Taken, Made), LoopError> {
+    async fn take(&self, events: &[Came<'_>]) -> Result<(Taken, Made), LoopError> {
         let mut failures = 0;
         loop {
-            let error = match self.take_together(deliveries).await {
+            let error = match self.take_together(events).await {
                 Ok(done) => return Ok(done),
                 Err(error) => error,
             };
             if !error.is_passing() {
                 // One of them, and nobody knows which.
-                tracing::warn!(
-                    cause = chain(&error),
-                    events = deliveries.len(),
-                    "taking events in one by one"
-                );
-                return self.take_one_by_one(deliveries).await;
+                tracing::warn!(cause = chain(&error), events = events.len(), "taking events in one by one");
+                return self.take_one_by_one(events).await;
             }
             failures += 1;
-            tracing::warn!(cause = chain(&error), events = deliveries.len(), "events cannot be taken in");
+            tracing::warn!(cause = chain(&error), events = events.len(), "events cannot be taken in");
             sleep(AWAY.after(failures)).await;
-            for delivery in deliveries {
+            for event in events {
                 // Or they would be given to others meanwhile, which would do no harm.
-                let _ = delivery.in_progress().await;
+                let _ = event.delivery.in_progress().await;
             }
         }
     }
 
-    async fn take_together(&self, deliveries: &[Delivery]) -> Result<(Taken, Made), Error> {
-        let read: Vec<_> = deliveries.iter().map(|delivery| self.read(delivery)).collect();
-        self.notifications.retrying(|| self.write(&read)).await
+    async fn take_together(&self, events: &[Came<'_>]) -> Result<(Taken, Made), Error> {
+        self.notifications.retrying(|| self.write(events)).await
     }
 
-    async fn take_one_by_one(&self, deliveries: &[Delivery]) -> Result<(Taken, Made), LoopError> {
+    async fn take_one_by_one(&self, events: &[Came<'_>]) -> Result<(Taken, Made), LoopError> {
         let (mut all_taken, mut all_made) = (Taken::default(), Made::default());
-        for delivery in deliveries {
-            let (taken, made) = match self.take_together(std::slice::from_ref(delivery)).await {
+        for event in events {
+            let (taken, made) = match self.take_together(std::slice::from_ref(event)).await {
                 Err(error) if !error.is_passing() => {
-                    let dead = [Err(DeadEvent::new(delivery, chain(&error)))];
-                    self.notifications.retrying(|| self.write(&dead)).await?
+                    let Came { delivery, .. } = event;
+                    let read = Err(DeadEvent::new(delivery, chain(&error)));
+                    self.take_together(&[Came { delivery, read }]).await?
                 }
                 done => done?,
             };
@@ -140,7 +154,11 @@ impl Intake {
         Ok((all_taken, all_made))
     }
 
-    fn read(&self, delivery: &Delivery) -> Result<Understood, DeadEvent> {
+    fn read<'a>(&self, delivery: &'a Delivery) -> Came<'a> {
+        Came { delivery, read: self.understand(delivery) }
+    }
+
+    fn understand(&self, delivery: &Delivery) -> Result<Understood, DeadEvent> {
         if delivery.attempt > self.notifications.0.config.max_attempts.into() {
             let cause = format!("it was delivered {} times and never taken in", delivery.attempt);
             return Err(DeadEvent::new(delivery, cause));
@@ -149,16 +167,29 @@ impl Intake {
         understood.map_err(|cause| DeadEvent::new(delivery, cause))
     }
 
-    async fn write(&self, read: &[Result<Understood, DeadEvent>]) -> Result<(Taken, Made), Error> {
+    async fn write(&self, events: &[Came<'_>]) -> Result<(Taken, Made), Error> {
         let mut tx = self.notifications.begin().await?;
-        let understood: Vec<&Understood> = read.iter().flatten().collect();
+        let understood: Vec<&Understood> =
+            events.iter().filter_map(|event| event.read.as_ref().ok()).collect();
         let (made, repeated) = self.notifications.take_in(&mut tx, &understood).await?;
-        let dead: Vec<&DeadEvent> = read.iter().filter_map(|read| read.as_ref().err()).collect();
+        let dead: Vec<&DeadEvent> = events.iter().filter_map(|event| event.read.as_ref().err()).collect();
         dead::bury_events(&mut tx, &dead).await?;
         tx.commit().await?;
         let dead = dead.len();
-        Ok((Taken { events: read.len(), repeated, notifications: made.len(), dead }, made))
+        Ok((Taken { events: events.len(), repeated, notifications: made.len(), dead }, made))
     }
+}
+
+/// How many of these are taken in with one transaction; at least one. What takes the store longer than it may would be tried again
+/// and again, with all the others.
+fn fitting(events: &[Came<'_>]) -> usize {
+    let mut size = 0;
+    let fits = |event: &&Came<'_>| {
+        let told = event.read.as_ref().map_or(1, |understood| understood.told.len().max(1));
+        size += told * (event.delivery.body.len() + ROW);
+        size <= TRANSACTION
+    };
+    events.iter().take_while(fits).count().max(1)
 }
 
 async fn acknowledge(deliveries: &[Delivery]) {

@@ -9,7 +9,7 @@ use base::id::Uuid;
 use bus::{Event, EventKind};
 use serde_json::Value;
 
-use crate::config::{Config, TemplateConfig};
+use crate::config::{Config, TemplateConfig, TextConfig};
 use crate::model::{Addressed, Channel, Message, Text, Texts};
 use crate::template::{Fields, Missing, TextTemplate};
 
@@ -85,7 +85,11 @@ impl Rules {
                 None => drop(rules.by_name.insert(name.clone(), template)),
             }
         }
-        for (event, name, title, body) in OURS {
+        // One that does not say whom it concerns can be told to nobody.
+        let tells_who = |event: &str| {
+            kinds.iter().find(|kind| kind.kind == event).is_none_or(|kind| names_users(&kind.schema))
+        };
+        for (event, name, title, body) in OURS.into_iter().filter(|(event, ..)| tells_who(event)) {
             let ours = || Arc::new(Template::ours(name, title, body));
             rules.by_event.entry(event.to_owned()).or_insert_with(ours);
         }
@@ -125,9 +129,13 @@ impl Rules {
 impl Template {
     fn new(name: &str, given: &TemplateConfig) -> Self {
         let texts = given.texts.iter();
+        let can_do_without = |field: &String| {
+            let both = |text: &TextConfig| [&text.title, &text.body].map(|text| text.can_do_without(field));
+            given.texts.values().any(|text| both(text).contains(&true))
+        };
         Self {
             name: name.to_owned(),
-            fields: given.fields.clone(),
+            fields: given.fields.iter().filter(|field| !can_do_without(field)).cloned().collect(),
             channels: given.channels.clone(),
             expires_after: given.expires_after,
             texts: texts.map(|(lang, text)| (lang.clone(), text.title.clone(), text.body.clone())).collect(),
@@ -204,6 +212,11 @@ fn check(name: &str, given: &TemplateConfig, kinds: &[EventKind]) -> Vec<Wrong> 
         wrong.push(Wrong { key: format!("notification.templates.{name}.event"), what });
         return wrong;
     }
+    if let Some(kind) = known.filter(|kind| !given.off && !names_users(&kind.schema)) {
+        let what =
+            format!("{} does not say whom it concerns: its data has neither user_id nor user_ids", kind.kind);
+        wrong.push(Wrong { key: format!("notification.templates.{name}.event"), what });
+    }
     for (language, text) in &given.texts {
         for (key, text) in [("title", &text.title), ("body", &text.body)] {
             let key = format!("notification.templates.{name}.texts.{language}.{key}");
@@ -211,6 +224,11 @@ fn check(name: &str, given: &TemplateConfig, kinds: &[EventKind]) -> Vec<Wrong> 
         }
     }
     wrong
+}
+
+/// Whether events of a schema say whom they concern.
+fn names_users(schema: &Value) -> bool {
+    ["user_ids", "user_id"].iter().any(|name| !schema["properties"][name].is_null())
 }
 
 /// Whom an event concerns: `user_ids`, or `user_id`.

@@ -66,10 +66,14 @@ impl Notifications {
     pub async fn send(&self, caller: &str, key: &str, request: &Request) -> Result<(Sent, bool), Error> {
         let key = IdempotencyKey::new(caller, key, request.canonical().as_bytes())?;
         let message = Arc::new(self.message(request)?);
-        let (sent, made) = self.retrying(|| self.try_send(&key, request, &message)).await?;
+        // Before the transaction: whoever has a connection and waits for another one may wait for ever.
+        let known = match &request.to {
+            Recipients::Users(users) => self.0.accounts.known(users).await?,
+            Recipients::All => Vec::new(),
+        };
+        let (sent, made) = self.retrying(|| self.try_send(&key, request, &known, &message)).await?;
         let told = self.tell(&made).await;
         self.settle(&made, told).await;
-        self.0.metrics.made(made.len());
         Ok(sent)
     }
 
@@ -77,6 +81,7 @@ impl Notifications {
         &self,
         key: &IdempotencyKey,
         request: &Request,
+        known: &[UserId],
         message: &Arc<Message>,
     ) -> Result<((Sent, bool), Made), Error> {
         let mut tx = self.begin().await?;
@@ -87,7 +92,7 @@ impl Notifications {
             }
             Earlier::OtherRequest => Err(Error::KeyReused),
             Earlier::Nothing => {
-                let (sent, made) = self.send_in(&mut tx, request, message).await?;
+                let (sent, made) = self.send_in(&mut tx, request, known, message).await?;
                 // It is made of plain values.
                 key.record(&mut tx, &Uuid::nil(), &serde_json::to_string(&sent).unwrap_or_default());
                 tx.commit().await?;
@@ -100,6 +105,7 @@ impl Notifications {
         &self,
         tx: &mut Tx,
         request: &Request,
+        known: &[UserId],
         message: &Arc<Message>,
     ) -> Result<(Sent, Made), Error> {
         let id = Uuid::now_v7();
@@ -110,7 +116,6 @@ impl Notifications {
             }
             Recipients::Users(users) => users,
         };
-        let known = self.0.accounts.known(users).await?;
         let unknown: Vec<Uuid> =
             users.iter().filter(|user| !known.contains(user)).map(|user| *user.as_uuid()).collect();
         if let ([only], [_]) = (&users[..], &unknown[..]) {

@@ -146,7 +146,11 @@ impl Notifications {
         let with_channels = |notification: Notification| {
             let id = notification.notification_id;
             let addressed = messages.find(|addressed| *addressed.id.as_uuid() == id)?;
-            Some(MadeOne { notification, channels: addressed.message.channels.clone() })
+            let mut channels = addressed.message.channels.clone();
+            // A delivery goes by the name of its channel: one that is named twice is one.
+            channels.sort_unstable();
+            channels.dedup();
+            Some(MadeOne { notification, channels })
         };
         let made: Vec<MadeOne> = placed.into_iter().filter_map(with_channels).collect();
         let mut rest = &made[..];
@@ -164,6 +168,7 @@ impl Notifications {
 
     /// Tells the streams of what was made, now that it is committed.
     pub(crate) async fn tell(&self, made: &Made) -> Told {
+        self.0.metrics.made(made.len());
         self.0.deliveries.tell(made).await
     }
 

@@ -1,5 +1,7 @@
 //! The tables: which events were taken in, and the inboxes.
 
+mod remove;
+
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
@@ -10,8 +12,10 @@ use sqlx::AssertSqlSafe;
 
 use crate::model::{Addressed, Counts, Mark, Notification};
 
-/// How many rows are removed at once: few, so that nobody waits for it.
-const REMOVED_AT_ONCE: i64 = 500;
+pub(crate) use self::remove::{Left, erase, erase_letters, forget_events, remove_old};
+
+/// How many heads are moved on by one statement: servers take so many values and no more.
+const HEADS_AT_ONCE: usize = 1_000;
 
 const INSERT: &str = "INSERT INTO notification (user_id, position, notification_id, template, texts, data, created_at, expires_at, remove_at)";
 const COLUMNS: &str = "SELECT user_id, position, notification_id, template, texts, data, created_at, expires_at, seen_at, read_at, \
@@ -133,7 +137,17 @@ pub(crate) fn insert<'a>(
 
 /// Moves the heads of these users on, and says where each was before. Users who were erased are not among them.
 async fn reserve(tx: &mut Tx, counts: &BTreeMap<Uuid, i64>) -> Result<HashMap<Uuid, i64>, Error> {
-    let Some((last, _)) = counts.last_key_value() else { return Ok(HashMap::new()) };
+    let counts: Vec<(Uuid, i64)> = counts.iter().map(|(user, count)| (*user, *count)).collect();
+    let mut before = HashMap::with_capacity(counts.len());
+    // In the order of users, over all pieces, so that two who add to the same ones do not wait for each other.
+    for some in counts.chunks(HEADS_AT_ONCE) {
+        before.extend(reserve_some(tx, some).await?);
+    }
+    Ok(before)
+}
+
+async fn reserve_some(tx: &mut Tx, counts: &[(Uuid, i64)]) -> Result<Vec<(Uuid, i64)>, Error> {
+    let Some((last, _)) = counts.last().copied() else { return Ok(Vec::new()) };
     let filled = counts.len().next_power_of_two();
     let conflict = tx.dialect().pick(
         "ON CONFLICT (user_id) DO UPDATE SET position = position + excluded.position",
@@ -144,20 +158,19 @@ async fn reserve(tx: &mut Tx, counts: &BTreeMap<Uuid, i64>) -> Result<HashMap<Uu
         list("(?, ?)", filled)
     );
     // Filled up with what changes nothing, so that there are few texts and each is prepared once.
-    let padding = std::iter::repeat_n((last, &0), filled - counts.len());
+    let padding = std::iter::repeat_n((last, 0), filled - counts.len());
     db::on!(tx, connection => {
         let mut query = sqlx::query(AssertSqlSafe(upsert));
-        for (user, count) in counts.iter().chain(padding) {
-            query = query.bind(user.as_bytes().to_vec()).bind(*count);
+        for (user, count) in counts.iter().copied().chain(padding) {
+            query = query.bind(user.as_bytes().to_vec()).bind(count);
         }
         query.execute(connection).await?;
     });
-    let users: Vec<Uuid> = counts.keys().copied().collect();
+    let users: Vec<Uuid> = counts.iter().map(|(user, _)| *user).collect();
     let heads = read_heads(tx, &users).await?;
-    Ok(heads
-        .into_iter()
-        .map(|(user, head)| (user, head - counts.get(&user).copied().unwrap_or_default()))
-        .collect())
+    let added: HashMap<Uuid, i64> = counts.iter().copied().collect();
+    let before = |(user, head): (Uuid, i64)| (user, head - added.get(&user).copied().unwrap_or_default());
+    Ok(heads.into_iter().map(before).collect())
 }
 
 async fn read_heads(tx: &mut Tx, users: &[Uuid]) -> Result<Vec<(Uuid, i64)>, Error> {
@@ -265,6 +278,15 @@ pub(crate) async fn counts(connection: &mut Conn, user: Uuid, now: Timestamp) ->
     Ok(Counts { unread, unseen })
 }
 
+/// How long notifications are kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kept {
+    /// From when they were made.
+    pub(crate) unread: Duration,
+    /// From when they were read, and no longer than if they had not been.
+    pub(crate) read: Duration,
+}
+
 /// Which notifications are marked.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Which<'a> {
@@ -280,20 +302,25 @@ pub(crate) async fn mark(
     which: Which<'_>,
     mark: Mark,
     now: Timestamp,
-    read_retention: Duration,
+    kept: Kept,
 ) -> Result<u64, Error> {
     let at = now.as_millis();
+    let least = tx.dialect().pick("MIN", "LEAST");
     let (set, only) = match mark {
         Mark::Seen => (format!("seen_at = {at}"), "seen_at IS NULL"),
         Mark::Read => {
-            let end = now.after(read_retention).as_millis();
-            let least = tx.dialect().pick("MIN", "LEAST");
+            let end = now.after(kept.read).as_millis();
             let set = format!(
                 "read_at = {at}, seen_at = COALESCE(seen_at, {at}), remove_at = {least}(remove_at, {end})"
             );
             (set, "read_at IS NULL")
         }
-        Mark::Unread => ("read_at = NULL".to_owned(), "read_at IS NOT NULL"),
+        Mark::Unread => {
+            // As if it had never been read.
+            let end = format!("created_at + {}", kept.unread.as_millis());
+            let set = format!("read_at = NULL, remove_at = {least}(COALESCE(expires_at, {end}), {end})");
+            (set, "read_at IS NOT NULL")
+        }
         Mark::Archived => {
             (format!("archived_at = {at}, seen_at = COALESCE(seen_at, {at})"), "archived_at IS NULL")
         }
@@ -320,76 +347,6 @@ pub(crate) async fn mark(
         query.execute(connection).await?.rows_affected()
     });
     Ok(changed)
-}
-
-/// Removes all that is kept for a user, and keeps it so. Says which notifications there were.
-pub(crate) async fn erase(tx: &mut Tx, user: Uuid) -> Result<Vec<Uuid>, Error> {
-    let now = tx.dialect().now();
-    let conflict = tx.dialect().pick(
-        "ON CONFLICT (user_id) DO UPDATE SET erased_at = excluded.erased_at",
-        "ON DUPLICATE KEY UPDATE erased_at = VALUES(erased_at)",
-    );
-    let close = format!(
-        "INSERT INTO notification_head (user_id, position, erased_at) VALUES (?, 0, {now}) {conflict}"
-    );
-    let user = user.as_bytes().to_vec();
-    let ids: Vec<(Vec<u8>,)> = db::on!(tx, connection => {
-        sqlx::query(AssertSqlSafe(close)).bind(&user).execute(&mut *connection).await?;
-        let ids = sqlx::query_as("SELECT notification_id FROM notification WHERE user_id = ?").bind(&user);
-        let ids = ids.fetch_all(&mut *connection).await?;
-        sqlx::query("DELETE FROM notification WHERE user_id = ?").bind(&user).execute(&mut *connection).await?;
-        sqlx::query("DELETE FROM notification_dlq WHERE user_id = ?").bind(&user).execute(&mut *connection).await?;
-        ids
-    });
-    Ok(ids.iter().map(|(id,)| uuid(id)).collect())
-}
-
-/// Removes some of the notifications whose time is over, and says how many.
-pub(crate) async fn remove_old(db: &Db) -> Result<u64, Error> {
-    let now = db.dialect().now();
-    let text = match db.dialect() {
-        db::Dialect::Sqlite => format!(
-            "DELETE FROM notification WHERE (user_id, position) IN \
-             (SELECT user_id, position FROM notification WHERE remove_at < {now} ORDER BY remove_at LIMIT ?)"
-        ),
-        db::Dialect::MySql => {
-            format!("DELETE FROM notification WHERE remove_at < {now} ORDER BY remove_at LIMIT ?")
-        }
-    };
-    remove(db, text, None).await
-}
-
-/// Forgets some of the events that were taken in longer ago than this, and says how many.
-pub(crate) async fn forget_events(db: &Db, age: Duration) -> Result<u64, Error> {
-    let now = db.dialect().now();
-    let text = match db.dialect() {
-        db::Dialect::Sqlite => format!(
-            "DELETE FROM notification_event WHERE event_id IN \
-             (SELECT event_id FROM notification_event WHERE received_at < {now} - ? ORDER BY received_at LIMIT ?)"
-        ),
-        db::Dialect::MySql => {
-            format!(
-                "DELETE FROM notification_event WHERE received_at < {now} - ? ORDER BY received_at LIMIT ?"
-            )
-        }
-    };
-    remove(db, text, Some(age)).await
-}
-
-async fn remove(db: &Db, text: String, age: Option<Duration>) -> Result<u64, Error> {
-    let removing = async {
-        let mut tx = db.begin().await?;
-        let removed = db::on!(tx, connection => {
-            let mut query = sqlx::query(AssertSqlSafe(text));
-            if let Some(age) = age {
-                query = query.bind(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
-            }
-            query.bind(REMOVED_AT_ONCE).execute(connection).await?.rows_affected()
-        });
-        tx.commit().await?;
-        Ok(removed)
-    };
-    db.bounded(removing).await
 }
 
 /// Texts and data as they are kept.

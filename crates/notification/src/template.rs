@@ -37,11 +37,11 @@ impl Fields {
         let required = schema["required"].as_array().map(Vec::as_slice).unwrap_or_default();
         let mut fields = Self::default();
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            if property["type"] == "object" {
+            if !is_writable(property) {
                 continue;
             }
-            let is_required = required.iter().any(|required| required == name);
-            if is_required { &mut fields.always } else { &mut fields.sometimes }.push(name.clone());
+            let is_always = required.iter().any(|required| required == name) && !may_be(property, "null");
+            if is_always { &mut fields.always } else { &mut fields.sometimes }.push(name.clone());
         }
         fields
     }
@@ -88,6 +88,13 @@ impl TextTemplate {
             pieces.push(Piece::Plain(plain));
         }
         Ok(Self(pieces))
+    }
+
+    /// Whether it says what to write where this field is absent.
+    pub(crate) fn can_do_without(&self, field: &str) -> bool {
+        let without =
+            |piece: &Piece| matches!(piece, Piece::Field { name, fallback: Some(_) } if name == field);
+        self.0.iter().any(without)
     }
 
     /// What is wrong with it for data that has these fields.
@@ -138,6 +145,24 @@ impl fmt::Display for TextTemplate {
         }
         Ok(())
     }
+}
+
+/// Whether a schema allows values of a type.
+fn may_be(schema: &Value, kind: &str) -> bool {
+    let own = match &schema["type"] {
+        Value::Array(kinds) => kinds.iter().any(|allowed| allowed == kind),
+        allowed => allowed == kind,
+    };
+    own || alternatives(schema).any(|schema| may_be(schema, kind))
+}
+
+fn alternatives(schema: &Value) -> impl Iterator<Item = &Value> {
+    ["oneOf", "anyOf"].into_iter().filter_map(|key| schema[key].as_array()).flatten()
+}
+
+/// Whether what a schema describes can be a part of a text.
+fn is_writable(schema: &Value) -> bool {
+    !may_be(schema, "object") && (schema["items"].is_null() || is_writable(&schema["items"]))
 }
 
 fn written(value: &Value) -> Option<String> {

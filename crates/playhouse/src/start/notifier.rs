@@ -124,12 +124,13 @@ impl Notifier {
         process.supervise("notification-keeper", move |drain| {
             let notifications = notifications.clone();
             async move {
-                let (own, deliveries, broadcasts) = futures::join!(
+                // When one cannot go on all are started again.
+                futures::try_join!(
                     notifications.keep(drain.clone()),
                     notifications.deliveries().keep(drain.clone()),
                     notifications.broadcasts().keep(drain),
-                );
-                own.and(deliveries).and(broadcasts)
+                )
+                .map(drop)
             }
         });
     }

@@ -1,0 +1,281 @@
+//! Notifications on real stores: one suite over SQLite, MariaDB and, where there is one, MySQL.
+
+#![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
+
+mod deliveries;
+mod erasing;
+mod events;
+mod inboxes;
+mod intake;
+mod positions;
+mod receiver;
+mod rules;
+mod sending;
+mod streams;
+mod webhooks;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use account::{Accounts, SignIn, UserId};
+use base::id::{ProcessId, Uuid};
+use base::{Backoff, Clock};
+use bus::Bus;
+use config::{Setting, Value as Configured};
+use db::{Db, DbUrl};
+use hierlock::{Locks, Options, Provision};
+use hot::Hot;
+use notification::{
+    Broadcasts, Channel, Config, Counts, Deliveries, EraseInbox, Filter, Inbox, Intake, Language, Letter,
+    Letters, Live, Metrics, Notification, Notifications, Parts, Rules, TemplateConfig, TextConfig,
+    TextTemplate, Webhooks,
+};
+use outbox::Outbox;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use sqlx::{AssertSqlSafe, ConnectOptions};
+use testkit::SqlPlace;
+use work::{Queue, State};
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const BUCKETS: u32 = 1_000;
+/// An event of somebody else, with a template for it.
+const SOLD: &str = "shop.sold.v1";
+
+/// How a process is set up.
+#[derive(Clone)]
+struct Setup {
+    config: Config,
+    hot: Hot,
+    clock: Clock,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        Self { config: config(), hot: Hot::Memory, clock: Clock::system() }
+    }
+}
+
+impl Setup {
+    fn with(change: impl FnOnce(&mut Config)) -> Self {
+        let mut setup = Self::default();
+        change(&mut setup.config);
+        setup
+    }
+}
+
+/// What one process has of it.
+#[derive(Clone)]
+struct House {
+    id: ProcessId,
+    db: Db,
+    live: Live,
+    accounts: Accounts,
+    inbox: Inbox,
+    notifications: Notifications,
+    registry: Arc<Registry>,
+    setup: Setup,
+}
+
+impl House {
+    /// Makes the tables and opens them.
+    async fn open(place: &SqlPlace, setup: Setup) -> Self {
+        let config = db_config(place);
+        let db = Db::open(&config).await.unwrap();
+        let sets = [db::MIGRATIONS, outbox::MIGRATIONS, account::MIGRATIONS, notification::MIGRATIONS];
+        db.migrate(&sets).await.unwrap();
+        if let Some(server) = config.server() {
+            hierlock::create_tables(&mut server.connect().await.unwrap()).await.unwrap();
+            Provision::new(server, BUCKETS).run(|_| ()).await.unwrap();
+        }
+        Self::on(db, place, setup).await
+    }
+
+    /// Another process beside it. On SQLite, which serves one process, it shares the store.
+    async fn another(&self, place: &SqlPlace, setup: Setup) -> Self {
+        let db = if place.is_server() { Db::open(&db_config(place)).await.unwrap() } else { self.db.clone() };
+        Self::on(db, place, setup).await
+    }
+
+    async fn on(db: Db, place: &SqlPlace, setup: Setup) -> Self {
+        let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
+        let locks = match db_config(place).server() {
+            Some(server) => Locks::mysql(server, &options).await.unwrap(),
+            None => Locks::in_process(&options),
+        };
+        let Setup { config, hot, clock } = setup.clone();
+        let mut registry = Registry::default();
+        let queues = work::Metrics::new(&mut registry, "outbox");
+        let live = Live::new(&hot, &config.key_prefix);
+        let sends = webhook::Metrics::new(&mut registry);
+        let webhooks = Webhooks::new(db.clone(), &config.webhooks, &clock, &sends).unwrap();
+        let configs = (&config.delivery, &config.webhook_delivery);
+        let deliveries = Deliveries::new(&db, configs, &queues, live.clone(), webhooks);
+        let outbox = Outbox::new(db.clone(), queue_config(), queues.clone());
+        let on_erase = Arc::new(EraseInbox::new(deliveries.clone()));
+        let accounts = Accounts::new(db.clone(), locks, outbox, clock.clone(), vec![on_erase]);
+        let id = ProcessId::generate();
+        let notifications = Notifications::new(Parts {
+            process: id,
+            db: db.clone(),
+            accounts: accounts.clone(),
+            rules: Rules::new(&config, &rules::kinds()).unwrap(),
+            deliveries,
+            broadcasts: Broadcasts::new(&db, &config.delivery, &queues),
+            clock: clock.clone(),
+            metrics: Metrics::new(&mut registry),
+            config: config.clone(),
+        });
+        let inbox = Inbox::new(db.clone(), live.clone(), clock, &config);
+        Self { id, db, live, accounts, inbox, notifications, registry: Arc::new(registry), setup }
+    }
+
+    fn intake(&self, bus: &Bus) -> Intake {
+        Intake::new(bus.clone(), self.notifications.clone())
+    }
+
+    /// The queue of a channel, as an operator sees it.
+    fn queue(&self, table: &'static str) -> Queue {
+        let config = match table {
+            notification::WEBHOOK => &self.setup.config.webhook_delivery,
+            _ => &self.setup.config.delivery,
+        };
+        let metrics = work::Metrics::new(&mut Registry::default(), "outbox");
+        Queue::new(table, self.db.clone(), config.clone(), metrics).unordered()
+    }
+
+    async fn states(&self, table: &'static str) -> Vec<State> {
+        let mut entries = self.queue(table).list(work::Filter::All, 10_000).await.unwrap();
+        entries.reverse();
+        entries.into_iter().map(|entry| entry.state).collect()
+    }
+
+    /// Runs the workers of all channels until the drain is requested.
+    fn deliver(&self) -> Running {
+        let (notifications, id, drain) = (self.notifications.clone(), self.id, runtime::Drain::new());
+        let until = drain.clone();
+        let task = tokio::spawn(async move { notifications.deliveries().run(id, until).await.unwrap() });
+        Running { drain, task }
+    }
+
+    async fn user(&self, name: &str) -> UserId {
+        let sign_in = SignIn {
+            issuer: "test".to_owned(),
+            subject: name.to_owned(),
+            display_name: None,
+            roles: Vec::new(),
+        };
+        self.accounts.sign_in(&sign_in).await.unwrap().user.id
+    }
+
+    /// What is in an inbox, the first first.
+    async fn all(&self, user: Uuid) -> Vec<Notification> {
+        self.inbox.after(user, 0, 100_000).await.unwrap().notifications
+    }
+
+    async fn titles(&self, user: Uuid) -> Vec<String> {
+        self.all(user).await.iter().map(|one| one.text(&[]).unwrap().1.title.clone()).collect()
+    }
+
+    async fn letters(&self) -> Vec<Letter> {
+        self.notifications.letters(&Letters::default(), 10_000).await.unwrap()
+    }
+
+    async fn count(&self, table: &str) -> i64 {
+        let text = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
+        let mut connection = self.db.connection().await.unwrap();
+        let (count,): (i64,) = db::on!(connection, raw => sqlx::query_as(text).fetch_one(raw).await.unwrap());
+        count
+    }
+
+    /// Changes the tables behind everybody's back.
+    async fn sql(&self, text: &str) {
+        let mut tx = self.db.begin().await.unwrap();
+        let text = AssertSqlSafe(text.to_owned());
+        db::on!(tx, connection => { sqlx::raw_sql(text).execute(connection).await.unwrap(); });
+        tx.commit().await.unwrap();
+    }
+
+    fn measured(&self, name: &str) -> u64 {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        let line = text.lines().find_map(|line| line.strip_prefix(name));
+        line.map_or(0, |value| value.trim().parse().unwrap())
+    }
+}
+
+/// A loop that goes on until it is told to stop.
+struct Running {
+    drain: runtime::Drain,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Running {
+    async fn stop(self) {
+        self.drain.request();
+        self.task.await.unwrap();
+    }
+}
+
+fn db_config(place: &SqlPlace) -> db::Config {
+    let url = DbUrl::parse(&Configured::Text(place.url())).unwrap();
+    db::Config { url, max_connections: 16, acquire_timeout: Duration::from_secs(10), migrate: false }
+}
+
+/// Short times, for tests; long enough for a busy machine where nothing is to happen.
+fn queue_config() -> work::Config {
+    work::Config {
+        workers: 2,
+        batch: 100,
+        poll: Duration::from_millis(20),
+        lease: Duration::from_secs(60),
+        max_attempts: 3,
+        retry: Backoff::new(Duration::from_millis(20), Duration::from_millis(50)),
+        retention: Duration::from_secs(3600),
+    }
+}
+
+fn config() -> Config {
+    const DAY: Duration = Duration::from_secs(86_400);
+    Config {
+        language: Language("en".to_owned()),
+        batch: 200,
+        max_attempts: 5,
+        retention: 30 * DAY,
+        read_retention: 7 * DAY,
+        dedupe_retention: 37 * DAY,
+        dead_retention: 30 * DAY,
+        key_prefix: String::new(),
+        delivery: queue_config(),
+        webhook_delivery: queue_config(),
+        templates: BTreeMap::from([(
+            "sold".to_owned(),
+            template(Some(SOLD), &["thing"], "You bought {thing}"),
+        )]),
+        webhooks: BTreeMap::new(),
+    }
+}
+
+fn template(event: Option<&str>, fields: &[&str], title: &str) -> TemplateConfig {
+    let text =
+        TextConfig { title: TextTemplate::parse(title).unwrap(), body: TextTemplate::parse("").unwrap() };
+    TemplateConfig {
+        event: event.map(ToOwned::to_owned),
+        fields: fields.iter().map(|field| (*field).to_owned()).collect(),
+        channels: vec![Channel::Live],
+        expires_after: None,
+        off: false,
+        texts: BTreeMap::from([("en".to_owned(), text)]),
+    }
+}
+
+/// Has notifications of what was sold told by these channels.
+fn by(config: &mut Config, channels: &[&str]) {
+    let channels = channels.iter().map(|channel| channel.parse().unwrap()).collect();
+    config.templates.get_mut("sold").unwrap().channels = channels;
+}
+
+fn uuid(number: u128) -> Uuid {
+    Uuid::from_u128(number)
+}
