@@ -13,6 +13,8 @@ mod admission;
 mod body;
 mod caller;
 mod direct;
+mod http1;
+mod lasting;
 mod problem;
 mod serve;
 mod socket;

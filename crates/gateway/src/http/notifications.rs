@@ -179,7 +179,7 @@ pub(crate) enum MarkWord {
 
 /// The inbox
 #[utoipa::path(
-    get, path = "/v1/notifications", tag = "player", params(ListQuery),
+    get, path = "/v1/notifications", operation_id = "notifications", tag = "player", params(ListQuery),
     responses(
         (status = 200, description = "A page of it", body = NotificationList),
         (status = 400, description = "The query cannot be read"),
@@ -202,7 +202,7 @@ pub(super) async fn list(
 
 /// How many are unread
 #[utoipa::path(
-    get, path = "/v1/notifications/counts", tag = "player",
+    get, path = "/v1/notifications/counts", operation_id = "notification_counts", tag = "player",
     responses((status = 200, description = "Unread and unseen", body = CountsAnswer))
 )]
 pub(super) async fn counts(
@@ -215,7 +215,8 @@ pub(super) async fn counts(
 
 /// One of the inbox
 #[utoipa::path(
-    get, path = "/v1/notifications/{notification_id}", tag = "player", params(("notification_id" = String, Path)),
+    get, path = "/v1/notifications/{notification_id}", operation_id = "notification", tag = "player",
+    params(("notification_id" = String, Path)),
     responses(
         (status = 200, description = "The notification", body = NotificationAnswer),
         (status = 400, description = "That is not the id of a notification"),
@@ -237,7 +238,8 @@ pub(super) async fn show(
 ///
 /// Read is also seen. Those that are marked so already, or are not there, stay as they are. Other devices of the player hear of it.
 #[utoipa::path(
-    post, path = "/v1/notifications/mark", tag = "player", request_body = MarkRequest,
+    post, path = "/v1/notifications/mark", operation_id = "mark_notifications", tag = "player",
+    request_body = MarkRequest,
     responses(
         (status = 200, description = "What is unread and unseen now", body = CountsAnswer),
         (status = 400, description = "It is not said which, or how"),

@@ -55,11 +55,11 @@ enum Next {
 }
 
 /// Opens a stream of the caller's, unless they have too many.
-fn open(gateway: &Gateway, caller: &Caller) -> Result<OpenStream, Response> {
+fn open(gateway: &Gateway, caller: &Caller) -> Result<OpenStream, Box<Response>> {
     let most = gateway.config.max_streams;
     gateway.streams.open(caller.user(), caller.session(), most).ok_or_else(|| {
         let detail = format!("You have {most} streams open already: close some.");
-        ([(RETRY_AFTER, "1")], Problem::new(Code::RateLimited).detail(detail)).into_response()
+        Box::new(([(RETRY_AFTER, "1")], Problem::new(Code::RateLimited).detail(detail)).into_response())
     })
 }
 

@@ -1,19 +1,24 @@
 //! `/v1/me` with a bearer token beside an empty handler of axum: the same client, one after the other on the same machine, in
 //! turns. And what an idle stream costs.
 //!
-//! `cargo xtask bench gateway` runs all of it. The gateway is the product as it is shipped, embedded, with the builtin issuer; the
-//! requests come through a trusted proxy from many addresses, so that limits are counted and do not bite.
+//! `cargo xtask bench gateway` runs all of it, and with `-- --streams-only` the last part. The gateway is the product as it is shipped,
+//! embedded, with the builtin issuer; the requests come through a trusted proxy from many addresses, so that limits are counted and
+//! do not bite.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
 
+mod args;
 mod client;
+mod idle;
 mod reference;
 mod subject;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use clap::Parser;
 use testkit::bench::Report;
 
+use args::Args;
 use client::Run;
 use subject::{Gateway, usage};
 
@@ -25,19 +30,28 @@ const WARM_UP: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 64;
 /// How many players call.
 const PLAYERS: usize = 500;
-/// How many streams are open while nothing happens.
-const STREAMS: usize = 2_000;
 
 fn main() {
     if reference::is_wanted() {
         return reference::serve();
     }
+    let args = Args::parse();
+    idle::allow_many_files();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(compare());
+    runtime.block_on(async {
+        let gateway = Gateway::start(&args.program()).await;
+        let mut report = Report::new("gateway").columns(["", "requests/s", "p50", "p99", "CPU per request"]);
+        let ratio = match args.streams_only {
+            true => None,
+            false => Some(compare(&gateway, &mut report).await),
+        };
+        idle::measure(&gateway, args.streams, &mut report).await;
+        report.finish(ratio).unwrap();
+    });
 }
 
-async fn compare() {
-    let gateway = Gateway::start().await;
+/// Our rate divided by theirs.
+async fn compare(gateway: &Gateway, report: &mut Report) -> f64 {
     let players = gateway.players(PLAYERS).await;
     let requests: Vec<Vec<u8>> =
         players.iter().enumerate().map(|(at, token)| client::request("/v1/me", token, at)).collect();
@@ -59,7 +73,6 @@ async fn compare() {
     }
     let (ours, theirs) = (median(ours), median(theirs));
 
-    let mut report = Report::new("gateway").columns(["", "requests/s", "p50", "p99", "CPU per request"]);
     for (name, measure) in [("/v1/me, bearer token", &ours), ("empty axum handler", &theirs)] {
         report.row([
             name.to_owned(),
@@ -75,22 +88,7 @@ async fn compare() {
     report.measure("empty_p99_ms", millis(theirs.run.times.quantile(0.99)));
     report.measure("me_cpu_us", ours.cpu_per_request());
     report.measure("empty_cpu_us", theirs.cpu_per_request());
-    drop(reference);
-
-    let (before, streams) = (usage(gateway.pid()).memory, gateway.streams(&players, STREAMS).await);
-    let (after, began) = (usage(gateway.pid()), Instant::now());
-    tokio::time::sleep(Duration::from_secs(10)).await;
-    let idle = usage(gateway.pid()).cpu - after.cpu;
-    let kib = (after.memory.saturating_sub(before)) as f64 / 1024.0 / streams.len() as f64;
-    let share = 100.0 * idle.as_secs_f64() / began.elapsed().as_secs_f64();
-    report.row([
-        format!("{} idle streams", streams.len()),
-        format!("{kib:.1} KiB each"),
-        format!("{share:.1} % CPU"),
-    ]);
-    report.measure("kib_per_stream", kib);
-    report.measure("idle_streams_cpu_percent", share);
-    report.finish(ours.rate() / theirs.rate()).unwrap();
+    ours.rate() / theirs.rate()
 }
 
 /// A run, and what the server used for it.

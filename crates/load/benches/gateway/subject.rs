@@ -1,8 +1,8 @@
 //! The gateway, as it is shipped, and what it uses.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use testkit::{Folder, Program, Running};
@@ -39,6 +39,12 @@ pub(crate) struct Gateway {
     _folder: Folder,
 }
 
+/// A ticket that waits, and the headers by which its player asks for it.
+pub(crate) struct Ticket {
+    id: String,
+    head: String,
+}
+
 /// What a process has used so far.
 #[derive(Clone, Copy)]
 pub(crate) struct Usage {
@@ -48,11 +54,10 @@ pub(crate) struct Usage {
 }
 
 impl Gateway {
-    pub(crate) async fn start() -> Self {
+    pub(crate) async fn start(program: &Path) -> Self {
         let folder = Folder::fresh().unwrap();
         let config = folder.path().join("bench.toml");
         std::fs::write(&config, CONFIG).unwrap();
-        let program = testkit::target().join("release").join("playhouse");
         let running = Program::new(program)
             .args(["serve", "--print-addresses", "--config", config.to_str().unwrap()])
             .env("PLAYHOUSE_DB_URL", format!("sqlite:{}", folder.path().join("bench.db").display()))
@@ -83,30 +88,30 @@ impl Gateway {
         tokens
     }
 
-    /// Opens so many streams, each of a ticket that waits.
-    pub(crate) async fn streams(&self, players: &[String], count: usize) -> Vec<TcpStream> {
+    /// A ticket that waits for each of these players.
+    pub(crate) async fn tickets(&self, players: &[String]) -> Vec<Ticket> {
         const BODY: &str = "{\"queue\":\"waiting\"}";
-        let mut streams = Vec::with_capacity(count);
-        let mut tickets: HashMap<usize, String> = HashMap::new();
-        for at in (0..players.len()).cycle().take(count) {
-            let head = format!(
-                "host: bench\r\nauthorization: Bearer {}\r\nx-forwarded-for: 10.2.0.1\r\n",
-                players[at]
+        let mut tickets = Vec::with_capacity(players.len());
+        for player in players {
+            let head =
+                format!("host: bench\r\nauthorization: Bearer {player}\r\nx-forwarded-for: 10.2.0.1\r\n");
+            let ask = format!(
+                "POST /v1/matchmaking/tickets HTTP/1.1\r\n{head}connection: close\r\ncontent-type: \
+                 application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
+                BODY.len()
             );
-            let ticket = match tickets.entry(at) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(place) => {
-                    let ask = format!(
-                        "POST /v1/matchmaking/tickets HTTP/1.1\r\n{head}connection: close\r\ncontent-type: \
-                         application/json\r\ncontent-length: {}\r\n\r\n{BODY}",
-                        BODY.len()
-                    );
-                    let answer = self.ask(&self.addresses["gateway"], &ask).await;
-                    place.insert(field(&answer, "ticket_id"))
-                }
-            };
+            let answer = self.ask(&self.addresses["gateway"], &ask).await;
+            tickets.push(Ticket { id: field(&answer, "ticket_id"), head });
+        }
+        tickets
+    }
+
+    /// Opens so many streams of these tickets, in turn.
+    pub(crate) async fn streams(&self, tickets: &[Ticket], count: usize) -> Vec<TcpStream> {
+        let mut streams = Vec::with_capacity(count);
+        for Ticket { id, head } in tickets.iter().cycle().take(count) {
             let mut stream = TcpStream::connect(self.address()).await.unwrap();
-            let ask = format!("GET /v1/matchmaking/tickets/{ticket}/stream HTTP/1.1\r\n{head}\r\n");
+            let ask = format!("GET /v1/matchmaking/tickets/{id}/stream HTTP/1.1\r\n{head}\r\n");
             stream.write_all(ask.as_bytes()).await.unwrap();
             let mut start = Vec::new();
             while !start.windows(8).any(|part| part == b"WAITING\"") {

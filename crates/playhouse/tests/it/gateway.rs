@@ -9,7 +9,7 @@ mod flows_refresh;
 mod flows_restart;
 mod flows_sign_in;
 mod hardening;
-mod issuer;
+pub(super) mod issuer;
 mod limits;
 mod openapi;
 mod routes;
@@ -52,11 +52,7 @@ impl Door {
     async fn with(settings: &str, change: impl FnOnce(Program) -> Program) -> Self {
         let folder = Folder::fresh().unwrap();
         let file = folder.path().join("play.toml");
-        let hash = runtime::http::TokenHash::of(shop::TOKEN);
-        let shop = format!(
-            "[services.shop]\ntoken_hash = \"{hash}\"\nmay = [\"read\", \"accounts\", \"entitlements\", \"operator\"]\n"
-        );
-        std::fs::write(&file, format!("{shop}{QUEUE}{settings}")).unwrap();
+        std::fs::write(&file, format!("{}{QUEUE}{settings}", shop::services())).unwrap();
         let program = change(shop::embedded(&folder).env("PLAYHOUSE_CONFIG", &file));
         let running = program.start().unwrap();
         let at = addresses(&running).await;
@@ -75,11 +71,20 @@ impl Door {
         self.client.post(self.url(path)).json(body)
     }
 
-    /// A request to a row of the table; with a body, where one is needed, that asks for a ticket.
+    /// A request to a row of the table; where one is needed, with a body that would do.
     fn ask(&self, row: &::gateway::Row) -> RequestBuilder {
-        let path = row.path.replace("{ticket_id}", "01a1e4c0256877228").replace("{file}", "playhouse.css");
+        let examples = [
+            ("{ticket_id}", "01a1e4c0256877228"),
+            ("{notification_id}", "01a1e4c0-0000-7000-8000-000000000001"),
+            ("{file}", "playhouse.css"),
+        ];
+        let path = examples.iter().fold(row.path.to_owned(), |path, (name, id)| path.replace(name, id));
         let request = self.client.request(row.method.clone(), self.url(&path));
-        if row.method == Method::POST { request.json(&json!({ "queue": "duel" })) } else { request }
+        match (&row.method, row.path) {
+            (&Method::POST, "/v1/notifications/mark") => request.json(&json!({ "mark": "seen", "up_to": 0 })),
+            (&Method::POST, _) => request.json(&json!({ "queue": "duel" })),
+            _ => request,
+        }
     }
 
     /// An access token of the builtin issuer.

@@ -11,6 +11,7 @@ mod gateway;
 mod letters;
 mod locks;
 mod matchmaking;
+mod notifications;
 mod open_match;
 mod otlp;
 mod outages;

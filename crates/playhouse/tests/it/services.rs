@@ -120,8 +120,9 @@ async fn every_route_asks_who_calls_and_what_they_may() {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys() {
             let id = "0198c0de-0000-7000-8000-000000000001";
+            let ids = ["{user_id}", "{account_id}", "{broadcast_id}"];
             let concrete =
-                path.replace("{resource}", "sword").replace("{user_id}", id).replace("{account_id}", id);
+                ids.iter().fold(path.replace("{resource}", "sword"), |path, name| path.replace(name, id));
             let asks = path.ends_with("/users") || (path.ends_with("/identities") && method == "delete");
             let query = if asks { "?issuer=i&subject=s" } else { "" };
             let url = format!("http://{internal}{concrete}{query}");
@@ -135,7 +136,7 @@ async fn every_route_asks_who_calls_and_what_they_may() {
             // With a body that would do, where one is needed to get as far as that.
             let body = json!({
                 "user_id": id, "account_id": id, "resource": "r", "occurred_at": "2026-03-01T12:00:00Z", "issuer": "i",
-                "subject": "s", "name": "n", "reason": "r", "changes": [],
+                "subject": "s", "name": "n", "reason": "r", "changes": [], "to": { "all": true },
             });
             let fields: &[&str] = match path.rsplit('/').next().unwrap() {
                 "grant" | "revoke" => &["user_id", "account_id", "resource", "occurred_at"],
@@ -143,6 +144,7 @@ async fn every_route_asks_who_calls_and_what_they_may() {
                 "sign-ins" | "identities" => &["issuer", "subject"],
                 "accounts" => &["name"],
                 "ban" => &["reason"],
+                "notifications" => &["to"],
                 _ => &[],
             };
             let body: serde_json::Map<String, Value> =

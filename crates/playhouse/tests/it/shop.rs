@@ -17,18 +17,23 @@ pub(super) const TOKEN: &str = "ph_for-tests-only";
 /// The token of a service that may do nothing.
 pub(super) const POOR_TOKEN: &str = "ph_for-tests-only-too";
 
-/// Lets the shop in, and a service that may do nothing.
+/// Settings that let the shop in, and a service that may do nothing.
+pub(super) fn services() -> String {
+    let service = |name: &str, token: &str, may: &str| {
+        let hash = runtime::http::TokenHash::of(token);
+        format!("[services.{name}]\ntoken_hash = \"{hash}\"\nmay = [{may}]\n")
+    };
+    let all = "\"read\", \"accounts\", \"entitlements\", \"notifications\", \"operator\"";
+    service("shop", TOKEN, all) + &service("poor", POOR_TOKEN, "")
+}
+
+/// Lets these services in.
 pub(super) fn let_in(program: Program) -> Program {
     static FILE: OnceLock<(Folder, PathBuf)> = OnceLock::new();
     let (_, file) = FILE.get_or_init(|| {
         let folder = Folder::fresh().unwrap();
         let file = folder.path().join("play.toml");
-        let service = |name: &str, token: &str, may: &str| {
-            let hash = runtime::http::TokenHash::of(token);
-            format!("[services.{name}]\ntoken_hash = \"{hash}\"\nmay = [{may}]\n")
-        };
-        let shop = service("shop", TOKEN, "\"read\", \"accounts\", \"entitlements\", \"operator\"");
-        std::fs::write(&file, shop + &service("poor", POOR_TOKEN, "")).unwrap();
+        std::fs::write(&file, services()).unwrap();
         (folder, file)
     });
     program.env("PLAYHOUSE_CONFIG", file)

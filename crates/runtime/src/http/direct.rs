@@ -5,7 +5,6 @@ use std::convert::Infallible;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Instant;
 
 use ::http::{Request, StatusCode};
@@ -124,14 +123,14 @@ impl Served {
         Self { connection: Some(connection), ..self.clone() }
     }
 
-    pub(super) fn answer(&mut self, mut request: Request<Body>) -> BoxFuture<'static, Response> {
+    pub(super) fn answer(&self, mut request: Request<Body>) -> BoxFuture<'static, Response> {
         if let Some(connection) = &self.connection {
             request.extensions_mut().insert(connection.clone());
         }
         if let Some(direct) = self.direct.get(request.uri().path()).cloned() {
             return Box::pin(async move { direct.answer(request).await });
         }
-        let answered = self.router.call(request);
+        let answered = self.router.clone().call(request);
         Box::pin(async move {
             match answered.await {
                 Ok(response) => response,
@@ -141,16 +140,12 @@ impl Served {
     }
 }
 
-impl Service<Request<Incoming>> for Served {
+impl hyper::service::Service<Request<Incoming>> for Served {
     type Response = Response;
     type Error = Infallible;
     type Future = BoxFuture<'static, Result<Response, Infallible>>;
 
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<Incoming>) -> Self::Future {
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
         Box::pin(self.answer(request.map(Body::new)).map(Ok))
     }
 }

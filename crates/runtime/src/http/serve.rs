@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use axum::BoxError;
 use config::Network;
 use hyper::rt::Executor;
+use hyper::server::conn::http2;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -20,6 +20,8 @@ use tokio_util::task::TaskTracker;
 
 use super::Served;
 use super::admission::{Admission, Seat};
+use super::http1;
+use super::lasting::{Handover, OpenAnswer};
 use super::socket::Socket;
 use crate::lifecycle::Drain;
 
@@ -28,9 +30,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long to wait before looking again whether a client has said more.
 const MORE: Duration = Duration::from_millis(10);
-
-/// The least that hyper can be told for a head.
-const LEAST_HEAD: usize = 8 * 1024;
 
 /// How much of the answer to one HTTP/2 request is kept for a client that does not take it.
 const SEND_BUFFER: usize = 64 * 1024;
@@ -149,27 +148,67 @@ struct Arrival {
     seat: Seat,
 }
 
-async fn connection(arrival: Arrival, served: Served, limits: Arc<Limits>, tasks: Tasks) {
-    let Arrival { stream, connection, seat: _seat } = arrival;
+/// Serves a connection. What it takes to read requests is in a box of its own, for where an answer stays open it is given back.
+fn connection(
+    arrival: Arrival,
+    served: Served,
+    limits: Arc<Limits>,
+    tasks: Tasks,
+) -> impl Future<Output = ()> {
+    let Arrival { stream, connection, seat } = arrival;
+    let answering = Box::pin(answered(stream, connection, served, limits, tasks));
+    async move {
+        let _seat = seat;
+        let ended = match answering.await {
+            Ok(Some(open)) => Box::pin(open.write()).await.map_err(Into::into),
+            ended => ended.map(drop),
+        };
+        if let Err(error) = ended {
+            tracing::debug!(cause = base::error::chain(error.as_ref()), "connection ended");
+        }
+    }
+}
+
+/// Answers all requests of a connection, or until an answer stays open.
+async fn answered(
+    stream: TcpStream,
+    connection: Connection,
+    served: Served,
+    limits: Arc<Limits>,
+    tasks: Tasks,
+) -> Result<Option<OpenAnswer<Socket<TcpStream>>>, BoxError> {
     let drain = connection.drain.clone();
     // An answer is written at once, not when the next one comes.
     let _ = stream.set_nodelay(true);
-    let spoken = tokio::select! {
-        spoken = timeout(limits.header_timeout, says_which_protocol(&stream)) => matches!(spoken, Ok(Ok(()))),
-        () = drain.requested() => false,
+    let protocol = tokio::select! {
+        spoken = timeout(limits.header_timeout, protocol(&stream)) => spoken,
+        () = drain.requested() => return Ok(None),
     };
-    if !spoken {
-        return;
+    let Ok(Ok(protocol)) = protocol else { return Ok(None) };
+    let handover = Handover::default();
+    let cut = served.connections().cut.clone();
+    let socket = TokioIo::new(Socket::new(stream, limits.write_timeout, cut, handover.clone()));
+    let served = served.on(connection);
+    match protocol {
+        Protocol::Http1 => http1::serve(socket, served, handover, &limits, &drain).await,
+        Protocol::Http2 => {
+            let connection = http2(&limits, tasks).serve_connection(socket, served);
+            tokio::pin!(connection);
+            tokio::select! {
+                ended = connection.as_mut() => ended?,
+                () = drain.requested() => {
+                    connection.as_mut().graceful_shutdown();
+                    connection.await?;
+                }
+            }
+            Ok(None)
+        }
     }
-    let max_head = usize::try_from(limits.max_head).unwrap_or(usize::MAX).max(LEAST_HEAD);
-    let mut builder = auto::Builder::new(tasks);
+}
+
+fn http2(limits: &Limits, tasks: Tasks) -> http2::Builder<Tasks> {
+    let mut builder = http2::Builder::new(tasks);
     builder
-        .http1()
-        .timer(TokioTimer::new())
-        .header_read_timeout(limits.header_timeout)
-        .max_buf_size(max_head);
-    builder
-        .http2()
         .timer(TokioTimer::new())
         .keep_alive_interval(Some(limits.header_timeout))
         .max_concurrent_streams(limits.max_streams)
@@ -177,31 +216,24 @@ async fn connection(arrival: Arrival, served: Served, limits: Arc<Limits>, tasks
         .max_send_buf_size(SEND_BUFFER)
         .max_pending_accept_reset_streams(MAX_RESETS)
         .max_local_error_reset_streams(MAX_MISTAKES);
-    let socket = Socket::new(stream, limits.write_timeout, served.connections().cut.clone());
-    let service = TowerToHyperService::new(served.on(connection));
-    let served = builder.serve_connection_with_upgrades(TokioIo::new(socket), service);
-    tokio::pin!(served);
-    let ended = tokio::select! {
-        ended = served.as_mut() => ended,
-        () = drain.requested() => {
-            served.as_mut().graceful_shutdown();
-            served.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(cause = base::error::chain(error.as_ref()), "connection ended");
-    }
+    builder
 }
 
-/// Waits until there is enough to tell HTTP/1 from HTTP/2, which the builder below waits for without a limit.
-async fn says_which_protocol(stream: &TcpStream) -> io::Result<()> {
+enum Protocol {
+    Http1,
+    Http2,
+}
+
+/// Waits until there is enough to tell HTTP/1 from HTTP/2.
+async fn protocol(stream: &TcpStream) -> io::Result<Protocol> {
     const HTTP2: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
     let mut start = [0; HTTP2.len()];
     loop {
         match stream.peek(&mut start).await? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            said if said < HTTP2.len() && HTTP2.starts_with(&start[..said]) => tokio::time::sleep(MORE).await,
-            _ => return Ok(()),
+            said if !HTTP2.starts_with(&start[..said]) => return Ok(Protocol::Http1),
+            said if said < HTTP2.len() => tokio::time::sleep(MORE).await,
+            _ => return Ok(Protocol::Http2),
         }
     }
 }
@@ -220,8 +252,14 @@ struct Tasks {
 
 impl Tasks {
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.tracker.spawn(self.until_stopped(task));
+    }
+
+    fn until_stopped<F: Future<Output = ()>>(&self, task: F) -> impl Future<Output = ()> + use<F> {
         let stop = self.stop.clone();
-        self.tracker.spawn(async move { stop.run_until_cancelled(task).await });
+        async move {
+            stop.run_until_cancelled(task).await;
+        }
     }
 }
 

@@ -9,6 +9,8 @@ use prometheus_client::metrics::counter::Counter;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep};
 
+use super::lasting::Handover;
+
 /// A socket on which no write waits for longer than the timeout.
 ///
 /// Only a write that waits is timed: an answer that stays open and has nothing to say is none. When it is over, the client
@@ -21,11 +23,13 @@ pub(super) struct Socket<S> {
     timer: Option<Pin<Box<Sleep>>>,
     waits: bool,
     cut: Counter,
+    /// Is told when all is written.
+    handover: Handover,
 }
 
 impl<S: AsyncWrite + Unpin> Socket<S> {
-    pub(super) fn new(stream: S, timeout: Duration, cut: Counter) -> Self {
-        Self { stream, timeout, timer: None, waits: false, cut }
+    pub(super) fn new(stream: S, timeout: Duration, cut: Counter, handover: Handover) -> Self {
+        Self { stream, timeout, timer: None, waits: false, cut, handover }
     }
 
     /// Does a write, and times how long it waits.
@@ -82,7 +86,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Socket<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if flushed.is_ready() {
+            self.handover.flushed();
+        }
+        flushed
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -103,7 +111,7 @@ mod tests {
     fn socket() -> (Socket<DuplexStream>, DuplexStream, Counter) {
         let (near, far) = duplex(4);
         let cut = Counter::default();
-        (Socket::new(near, TIMEOUT, cut.clone()), far, cut)
+        (Socket::new(near, TIMEOUT, cut.clone(), Handover::default()), far, cut)
     }
 
     #[tokio::test(start_paused = true)]

@@ -32,7 +32,7 @@ fn service() -> (Served, Metrics) {
 }
 
 async fn ask(request: ::http::request::Builder) -> (Response, Metrics) {
-    let (mut service, metrics) = service();
+    let (service, metrics) = service();
     (service.answer(request.body(Body::empty()).unwrap()).await, metrics)
 }
 

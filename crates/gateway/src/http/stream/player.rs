@@ -13,11 +13,12 @@ use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName};
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use base::Code;
 use base::error::chain;
 use base::id::Uuid;
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
 use matchmaking::model::TicketId;
@@ -101,7 +102,7 @@ pub(in crate::http) async fn stream(
 ) -> Result<Response, Problem> {
     let open = match open(&gateway, &caller) {
         Ok(open) => open,
-        Err(refused) => return Ok(refused.into_response()),
+        Err(refused) => return Ok(*refused),
     };
     let user = *caller.user().as_uuid();
     let asked = position(&headers, query.last_event_id.as_deref())?;
@@ -124,6 +125,9 @@ fn position(headers: &HeaderMap, query: Option<&str>) -> Result<Option<i64>, Pro
     })
 }
 
+/// What becomes of a ticket.
+type Changes = BoxStream<'static, Result<PlayerTicket, matchmaking::Error>>;
+
 struct Everything {
     gateway: Gateway,
     client: Client,
@@ -139,10 +143,11 @@ struct Everything {
     page_end: i64,
     /// Whether there may be something behind that in the inbox, and from when on it can be read.
     behind: Option<Instant>,
-    tickets: SelectAll<BoxStream<'static, Result<PlayerTicket, matchmaking::Error>>>,
+    tickets: SelectAll<Changes>,
     watched: HashSet<TicketId>,
-    /// Whether the player may have tickets that are not watched yet.
+    /// Whether the player may have tickets that are not watched yet, and the look for them while it lasts.
     look_for_tickets: bool,
+    finding: Option<BoxFuture<'static, Vec<(TicketId, Changes)>>>,
     connection: Connection,
     _present: Present,
 }
@@ -169,6 +174,7 @@ impl Everything {
             tickets: SelectAll::new(),
             watched: HashSet::new(),
             look_for_tickets: true,
+            finding: None,
             _present: gateway.players.present(user),
             gateway,
             client,
@@ -190,7 +196,7 @@ impl Everything {
     }
 
     /// The next of what was read.
-    fn from_page(&mut self) -> Option<Bytes> {
+    fn next_of_page(&mut self) -> Option<Bytes> {
         let Some(notification) = self.page.pop_front() else {
             self.at(self.page_end);
             // A stream that is up to date keeps no room.
@@ -248,32 +254,12 @@ impl Everything {
         }
     }
 
-    /// Watches those of the player's tickets that are not watched yet.
-    async fn find_tickets(&mut self) {
+    /// Begins to look for those of the player's tickets that are not watched yet. Nobody waits for it: the inbox is of another store.
+    fn find_tickets(&mut self) {
         self.look_for_tickets = false;
-        let found = match self.gateway.players.tickets(self.user).await {
-            Ok(found) => found,
-            Err(error) => {
-                // The next word of tickets, or the next stream, tries again.
-                tracing::warn!(cause = chain(&error), "a stream cannot read its player's tickets");
-                return;
-            }
-        };
-        for ticket in found {
-            if self.watched.contains(&ticket.id) {
-                continue;
-            }
-            let id = ticket.id.clone();
-            match self.gateway.players.watch(self.user, id.as_str(), &self.connection).await {
-                Ok(changes) => {
-                    self.watched.insert(id);
-                    self.tickets.push(changes.boxed());
-                }
-                // It is gone already.
-                Err(matchmaking::Error::NotFound(_)) => {}
-                Err(error) => tracing::warn!(cause = chain(&error), "a stream cannot watch a ticket"),
-            }
-        }
+        let (gateway, user, connection) = (self.gateway.clone(), self.user, self.connection.clone());
+        let watched = self.watched.clone();
+        self.finding = Some(find_tickets(gateway, user, connection, watched).boxed());
     }
 
     fn ticket(&mut self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Next {
@@ -296,14 +282,14 @@ impl Source for Everything {
         }
         let drain = self.drain();
         loop {
-            if let Some(event) = self.from_page() {
+            if let Some(event) = self.next_of_page() {
                 return Next::Event(event);
             }
-            if self.look_for_tickets {
-                // Boxed, as they are rare and large.
-                self.find_tickets().boxed().await;
+            if self.look_for_tickets && self.finding.is_none() {
+                self.find_tickets();
             }
             if self.behind.is_some_and(|from| from <= Instant::now()) {
+                // Boxed, as it is rare and large.
                 self.read().boxed().await;
                 continue;
             }
@@ -314,10 +300,49 @@ impl Source for Everything {
                         return Next::Event(event);
                     }
                 }
+                found = found(&mut self.finding) => {
+                    self.finding = None;
+                    for (id, changes) in found {
+                        self.watched.insert(id);
+                        self.tickets.push(changes);
+                    }
+                }
                 Some(ticket) = self.tickets.next(), if !self.tickets.is_empty() => return self.ticket(ticket),
                 () = async { sleep_until(read_again.unwrap_or_else(Instant::now)).await }, if read_again.is_some() => {}
                 () = drain.requested() => return Next::Reconnect("this process stops"),
             }
         }
+    }
+}
+
+/// Those of the player's tickets that are not watched yet, and what becomes of each.
+async fn find_tickets(
+    gateway: Gateway,
+    user: Uuid,
+    connection: Connection,
+    watched: HashSet<TicketId>,
+) -> Vec<(TicketId, Changes)> {
+    let tickets = gateway.players.tickets(user).await.unwrap_or_else(|error| {
+        // The next word of tickets, or the next stream, tries again.
+        tracing::warn!(cause = chain(&error), "a stream cannot read its player's tickets");
+        Vec::new()
+    });
+    let mut found = Vec::new();
+    for ticket in tickets.into_iter().filter(|ticket| !watched.contains(&ticket.id)) {
+        match gateway.players.watch(user, ticket.id.as_str(), &connection).await {
+            Ok(changes) => found.push((ticket.id, changes.boxed())),
+            // It is gone already.
+            Err(matchmaking::Error::NotFound(_)) => {}
+            Err(error) => tracing::warn!(cause = chain(&error), "a stream cannot watch a ticket"),
+        }
+    }
+    found
+}
+
+/// What was looked for, once it is found. May be dropped and called again at any time.
+async fn found<T>(finding: &mut Option<BoxFuture<'static, T>>) -> T {
+    match finding {
+        Some(finding) => finding.await,
+        None => std::future::pending().await,
     }
 }

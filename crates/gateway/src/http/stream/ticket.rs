@@ -3,7 +3,7 @@
 use std::pin::Pin;
 
 use axum::extract::{Extension, State};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use base::error::chain;
 use futures::{Stream, StreamExt};
 use matchmaking::{Error, PlayerTicket};
@@ -56,7 +56,7 @@ pub(in crate::http) async fn follow(
 ) -> Result<Response, Problem> {
     let open = match open(&gateway, &caller) {
         Ok(open) => open,
-        Err(refused) => return Ok(refused.into_response()),
+        Err(refused) => return Ok(*refused),
     };
     let tickets = gateway.players.watch(*caller.user().as_uuid(), &id, &connection).await;
     let tickets = tickets.map_err(|error| failed("matchmaking", &error))?;

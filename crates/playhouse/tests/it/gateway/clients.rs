@@ -1,5 +1,7 @@
 //! The differences between clients.
 
+use testkit::eventually;
+
 use super::*;
 
 const SETTINGS: &str = r#"
@@ -134,6 +136,11 @@ async fn a_platform_does_not_see_what_is_hidden_from_it() {
         account: me["accounts"][0]["account_id"].as_str().unwrap().to_owned(),
     };
     door.shop().buy(&customer, "gems", "order-1").await;
+    // So that nothing changes meanwhile.
+    eventually("the purchase is told", PATIENCE, async || {
+        ask("/v1/notifications", "web").await["unread"] == 1
+    })
+    .await;
 
     // Only what is hidden is missing, only there, and nothing else has changed.
     for platform in ["web", "", "toaster"] {

@@ -20,15 +20,15 @@ use super::*;
 static RSA: LazyLock<RsaKeyPair> = LazyLock::new(|| RsaKeyPair::generate(KeySize::Rsa2048).unwrap());
 
 /// The issuer.
-pub(super) struct Issuer {
-    pub(super) url: String,
+pub(crate) struct Issuer {
+    pub(crate) url: String,
     /// Between the issuer and everybody else.
     pub(super) network: Proxy,
     keys: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Issuer {
-    pub(super) async fn start(signers: &[&Signer]) -> Self {
+    pub(crate) async fn start(signers: &[&Signer]) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let network = Proxy::to(listener.local_addr().unwrap()).await;
         let url = format!("http://{}", network.addr());
@@ -60,7 +60,7 @@ impl Issuer {
     }
 
     /// The claims of a good access token.
-    pub(super) fn claims(&self, user: &str) -> Value {
+    pub(crate) fn claims(&self, user: &str) -> Value {
         let now = now();
         json!({
             "iss": self.url, "sub": user, "aud": ["account", "playhouse"], "azp": "game-client", "iat": now,
@@ -75,7 +75,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// Somebody with a key.
-pub(super) struct Signer {
+pub(crate) struct Signer {
     kid: String,
     key: SignerKey,
 }
@@ -86,7 +86,7 @@ enum SignerKey {
 }
 
 impl Signer {
-    pub(super) fn ec(kid: &str) -> Self {
+    pub(crate) fn ec(kid: &str) -> Self {
         let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
         Self { kid: kid.to_owned(), key: SignerKey::Ec(Box::new(key)) }
     }
@@ -104,7 +104,7 @@ impl Signer {
         json!({ "alg": alg, "typ": "JWT", "kid": self.kid })
     }
 
-    pub(super) fn sign(&self, claims: &Value) -> String {
+    pub(crate) fn sign(&self, claims: &Value) -> String {
         self.sign_with(&self.header(), claims)
     }
 

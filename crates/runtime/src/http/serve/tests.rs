@@ -1,3 +1,5 @@
+mod events;
+
 use std::net::Ipv4Addr;
 
 use ::http::HeaderMap;
@@ -273,4 +275,22 @@ async fn a_request_knows_where_it_came_from() {
         let expected = format!("{} for {client_is}.", client.local_addr().unwrap());
         assert!(answer.ends_with(&expected), "{answer}");
     }
+}
+
+#[tokio::test]
+async fn a_listener_that_stops_does_not_wait_for_connections_that_rest() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}/", listener.local_addr().unwrap());
+    let router = Router::new().route("/", get(async || "hello"));
+    let served = Serving::new(&Metrics::new("0")).wrap("test", router.into());
+    let limits = Limits { header_timeout: 100 * PATIENCE, ..LIMITS };
+    let drain = Drain::new();
+    let serving = tokio::spawn(serve(listener, served, limits, drain.clone(), TaskTracker::new()));
+    let clients = [reqwest::Client::builder(), reqwest::Client::builder().http2_prior_knowledge()];
+    let clients = clients.map(|client| client.build().unwrap());
+    for client in &clients {
+        assert_eq!(client.get(&url).send().await.unwrap().text().await.unwrap(), "hello");
+    }
+    drain.request();
+    timeout(PATIENCE, serving).await.expect("it stops").unwrap();
 }

@@ -1,0 +1,128 @@
+//! From the grant to the screen.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use testkit::bench::Report;
+use tokio::time::MissedTickBehavior;
+
+use crate::Times;
+use crate::bare::Bare;
+use crate::world::{Player, World};
+
+/// How often each way is taken, in turns, while nothing else goes on.
+const ROUNDS: u64 = 500;
+/// Grants per second under load, for how long, to how many players, over how many connections.
+const RATE: u64 = 2_000;
+const LOAD: Duration = Duration::from_secs(10);
+const PLAYERS: usize = 200;
+const CONNECTIONS: usize = 32;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// One grant at a time, in turns with the bare hops. Returns the ratio of the medians.
+pub(crate) async fn idle(world: &World, report: &mut Report) -> f64 {
+    let player = world.players(1).await.remove(0);
+    let (mut shop, mut events) = (world.shop().await, world.events(&player).await);
+    let mut bare = Bare::open(world).await;
+    let (mut whole, mut after_answer, mut hops) = (Vec::new(), Vec::new(), Vec::new());
+    for number in 0..ROUNDS {
+        let sent = Instant::now();
+        let granting = async {
+            shop.grant(&player, number).await;
+            Instant::now()
+        };
+        let (answered, (came, granted)) = tokio::join!(granting, events.granted());
+        assert_eq!(granted, [number]);
+        whole.push(came - sent);
+        after_answer.push(came.saturating_duration_since(answered));
+        pause().await;
+        hops.push(bare.run().await);
+        pause().await;
+    }
+    // The first ones prepare statements and open connections.
+    let warm = |times: Vec<Duration>| Times::new(times.into_iter().skip(50));
+    let (whole, after_answer, hops) = (warm(whole), warm(after_answer), warm(hops));
+    let ratio = hops.quantile(0.5) / whole.quantile(0.5);
+    report.row([
+        "grant sent to event on the stream, idle, ms (p50 / p99)".to_owned(),
+        whole.shown(),
+        hops.shown(),
+        format!("{ratio:.2}"),
+        ">= 0.5; p50 < 10, p99 < 50".to_owned(),
+        "bare hops: commit, publish, receive, commit, write".to_owned(),
+    ]);
+    report.row(["  of that after the grant was answered (committed)".to_owned(), after_answer.shown()]);
+    report.measure("p50_ms", whole.quantile(0.5));
+    report.measure("p99_ms", whole.quantile(0.99));
+    report.measure("after_commit_p50_ms", after_answer.quantile(0.5));
+    report.measure("bare_p50_ms", hops.quantile(0.5));
+    report.measure("bare_p99_ms", hops.quantile(0.99));
+    ratio
+}
+
+/// So many grants per second, whether or not the ones before are done.
+pub(crate) async fn under_load(world: &World, report: &mut Report) {
+    let players = Arc::new(world.players(PLAYERS).await);
+    let sent: Arc<Mutex<HashMap<u64, Instant>>> = Arc::default();
+    let times: Arc<Mutex<Vec<Duration>>> = Arc::default();
+    let mut readers = Vec::new();
+    for player in players.iter() {
+        let mut events = world.events(player).await;
+        let (sent, times) = (sent.clone(), times.clone());
+        readers.push(tokio::spawn(async move {
+            loop {
+                let (came, granted) = events.granted().await;
+                let begun: Vec<Instant> = {
+                    let mut sent = sent.lock().unwrap();
+                    granted.iter().filter_map(|number| sent.remove(number)).collect()
+                };
+                times.lock().unwrap().extend(begun.into_iter().map(|begun| came - begun));
+            }
+        }));
+    }
+    let began = Instant::now();
+    let mut shops = Vec::new();
+    for connection in 0..CONNECTIONS {
+        let mut shop = world.shop().await;
+        let (players, sent): (Arc<Vec<Player>>, _) = (players.clone(), sent.clone());
+        shops.push(tokio::spawn(async move {
+            let every = Duration::from_secs(1) * CONNECTIONS as u32 / RATE as u32;
+            let mut due = tokio::time::interval(every);
+            due.set_missed_tick_behavior(MissedTickBehavior::Burst);
+            let mut number = 1_000_000 + connection as u64;
+            while began.elapsed() < LOAD {
+                // Late ones count from when they were due.
+                let since = due.tick().await.into_std();
+                sent.lock().unwrap().insert(number, since);
+                shop.grant(&players[number as usize % PLAYERS], number).await;
+                number += CONNECTIONS as u64;
+            }
+        }));
+    }
+    for shop in shops {
+        shop.await.unwrap();
+    }
+    let granting = began.elapsed();
+    let deadline = Instant::now() + PATIENCE;
+    while !sent.lock().unwrap().is_empty() && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let told = began.elapsed();
+    readers.iter().for_each(tokio::task::JoinHandle::abort);
+    assert_eq!(sent.lock().unwrap().len(), 0, "some were never told");
+    let times = Times::new(times.lock().unwrap().drain(..));
+    let rate = times.0.len() as f64 / granting.as_secs_f64();
+    report.row([
+        format!("the same at {RATE} grants/s to {PLAYERS} streams, ms (p50 / p99)"),
+        times.shown(),
+        format!("{rate:.0} grants/s done, all told {:.0} ms later", (told - granting).as_secs_f64() * 1e3),
+    ]);
+    report.measure("load_p50_ms", times.quantile(0.5));
+    report.measure("load_p99_ms", times.quantile(0.99));
+    report.measure("load_per_second", rate);
+}
+
+async fn pause() {
+    tokio::time::sleep(Duration::from_millis(5)).await;
+}

@@ -1,0 +1,143 @@
+//! The product on its servers.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use testkit::{Database, Flavour, Folder, Nats, Program, Redis, Running, SqlServer};
+
+use crate::http::{Connection, Events};
+use crate::issuer::Issuer;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+const TOKEN: &str = "ph_bench";
+
+/// No address and no player is refused.
+const CONFIG: &str = r#"
+[listen]
+gateway = "127.0.0.1:0"
+internal = "127.0.0.1:0"
+admin = "127.0.0.1:0"
+open_match = "127.0.0.1:0"
+trusted_proxies = ["127.0.0.1"]
+[db]
+migrate = true
+[locks]
+buckets = 10000
+[telemetry]
+log = "warn"
+[gateway]
+public_url = "http://127.0.0.1:8080"
+[gateway.session]
+keys = ["0123456789abcdef0123456789abcdef"]
+[gateway.limits]
+address = "10000/s burst 1000000"
+read = "10000/s burst 1000000"
+write = "10000/s burst 1000000"
+stream = "10000/s burst 1000000"
+"#;
+
+pub(crate) struct World {
+    pub(crate) running: Running,
+    addresses: HashMap<String, String>,
+    pub(crate) issuer: Issuer,
+    pub(crate) database: Database,
+    pub(crate) nats: Nats,
+    _sql: SqlServer,
+    _redis: Redis,
+    _folder: Folder,
+}
+
+/// Somebody who plays.
+#[derive(Clone)]
+pub(crate) struct Player {
+    pub(crate) token: String,
+    pub(crate) user: String,
+    account: String,
+}
+
+impl World {
+    /// With these settings beside the usual ones.
+    pub(crate) async fn start(settings: &str) -> Self {
+        // As in production: commits are synced, and what is in use fits into memory.
+        let sql = SqlServer::builder(Flavour::Mariadb).durable().arg("--innodb-buffer-pool-size=2G");
+        let (sql, redis, nats) = tokio::join!(sql.start(), Redis::private(), Nats::private());
+        let (sql, redis, nats) = (sql.unwrap(), redis.unwrap(), nats.unwrap());
+        let (database, issuer) = (sql.database().await, Issuer::start().await);
+        let folder = Folder::fresh().unwrap();
+        let config = folder.path().join("bench.toml");
+        let hash: String = Sha256::digest(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect();
+        let shop = format!(
+            "[services.shop]\ntoken_hash = \"{hash}\"\nmay = [\"read\", \"accounts\", \"entitlements\", \"notifications\"]\n"
+        );
+        std::fs::write(&config, format!("{CONFIG}{shop}{settings}")).unwrap();
+        let running = Program::new(testkit::target().join("release").join("playhouse"))
+            .args(["serve", "--print-addresses", "--config", config.to_str().unwrap()])
+            .env("PLAYHOUSE_DB_URL", database.url())
+            .env("PLAYHOUSE_HOT_URL", redis.url())
+            .env("PLAYHOUSE_BUS_URL", nats.url())
+            .env("PLAYHOUSE_IDENTITY_ISSUER", &issuer.url)
+            .start()
+            .unwrap();
+        let line = running.wait_for_line("\"admin\":", PATIENCE).await;
+        let addresses = serde_json::from_str(&line).unwrap();
+        Self { running, addresses, issuer, database, nats, _sql: sql, _redis: redis, _folder: folder }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.running.pid()
+    }
+
+    /// Players who have been here before.
+    pub(crate) async fn players(&self, count: usize) -> Vec<Player> {
+        let mut gateway = self.gateway().await;
+        let mut players = Vec::with_capacity(count);
+        for at in 0..count {
+            let token = self.issuer.token(&format!("player-{at}"));
+            let me = gateway.get("/v1/me", &token).await;
+            let text = |value: &Value| value.as_str().unwrap().to_owned();
+            let (user, account) = (text(&me["user_id"]), text(&me["accounts"][0]["account_id"]));
+            players.push(Player { token, user, account });
+        }
+        players
+    }
+
+    pub(crate) async fn gateway(&self) -> Connection {
+        Connection::open(&self.addresses["gateway"]).await
+    }
+
+    pub(crate) async fn events(&self, player: &Player) -> Events {
+        Events::open(&self.addresses["gateway"], &player.token, "10.1.0.1").await
+    }
+
+    pub(crate) async fn shop(&self) -> Shop {
+        Shop(Connection::open(&self.addresses["internal"]).await)
+    }
+}
+
+/// A shop that grants.
+pub(crate) struct Shop(Connection);
+
+impl Shop {
+    /// Grants the resource of this number, and returns when it is committed and answered.
+    pub(crate) async fn grant(&mut self, player: &Player, number: u64) {
+        let body = json!({
+            "user_id": player.user, "account_id": player.account, "resource": format!("r{number}"),
+            "occurred_at": "2026-03-01T12:00:00Z",
+        });
+        self.0.post("/internal/v1/entitlements/grant", TOKEN, &format!("k{number}"), &body).await;
+    }
+}
+
+/// What a process has used so far: processor time, and resident memory in bytes.
+pub(crate) fn usage(pid: u32) -> (Duration, u64) {
+    // Linux counts processor time for programs in hundredths of a second.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kib: u64 = resident.trim().trim_end_matches(" kB").trim().parse().unwrap();
+    (Duration::from_millis(ticks * 10), kib * 1024)
+}

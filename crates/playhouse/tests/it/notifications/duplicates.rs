@@ -1,0 +1,89 @@
+//! Every event comes three times, and those who take them in die again and again.
+
+use std::collections::BTreeSet;
+
+use testkit::need;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::stage::{Player, Process, Stage, news};
+use super::tape::{Tape, numbers};
+use crate::*;
+
+const USERS: usize = 50;
+const EVENTS: usize = 10_000;
+const NOTIFIERS: usize = 3;
+const KILLS: usize = 6;
+const BETWEEN: Duration = Duration::from_secs(2);
+
+/// Follows a player's stream until all their notifications are there, and one more that is the last.
+async fn follow(player: Player, at: String) -> Tape {
+    let (mut tape, mut stream) = (Tape::from(0), player.stream(&at, Some(0)).await);
+    assert!(tape.record(&mut stream, EVENTS / USERS).await, "the stream is over");
+    tape
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_repeats_and_kills_tells_everybody_everything_once() {
+    let stage = need!(Stage::start().await);
+    let door = stage.process("gateway").await;
+    let mut notifiers = Vec::new();
+    for _ in 0..NOTIFIERS {
+        notifiers.push(stage.process("notifier").await);
+    }
+    let mut players = Vec::new();
+    for n in 0..USERS {
+        players.push(stage.player(&door, &format!("player-{n}")).await);
+    }
+    let mut streams = JoinSet::new();
+    for player in &players {
+        streams.spawn(follow(player.clone(), door.gateway().to_owned()));
+    }
+
+    let bodies: Vec<String> = (0..EVENTS).map(|n| news(players[n % USERS].user, n)).collect();
+    let (killed, _) = watch::channel(0);
+    let mut publishers = JoinSet::new();
+    for _ in 0..3 {
+        let (mut bodies, mut killed) = (bodies.clone(), killed.subscribe());
+        let publisher = stage.publisher().await;
+        publishers.spawn(async move {
+            fastrand::shuffle(&mut bodies);
+            // Some before and after each kill, so that there is always something in hand.
+            for (turn, some) in bodies.chunks(EVENTS.div_ceil(KILLS + 1)).enumerate() {
+                killed.wait_for(|kills| *kills >= turn).await.unwrap();
+                publisher.publish(some).await;
+            }
+        });
+    }
+    for kill in 1..=KILLS {
+        tokio::time::sleep(BETWEEN.mul_f64(0.5 + fastrand::f64())).await;
+        notifiers.swap_remove(fastrand::usize(..NOTIFIERS)).kill().await;
+        killed.send_replace(kill);
+        notifiers.push(Process::start(&stage.program("notifier")).await);
+    }
+    while let Some(published) = publishers.join_next().await {
+        published.unwrap();
+    }
+
+    let (mut everything, mut told) = (BTreeSet::new(), 0);
+    while let Some(tape) = streams.join_next().await {
+        let tape = tape.unwrap();
+        told += tape.ids().len();
+        everything.extend(numbers(&tape.notifications));
+    }
+    assert_eq!((told, everything.len()), (EVENTS, EVENTS));
+    stage.all_taken_in(&stage.publisher().await).await;
+    assert_eq!(stage.count("SELECT COUNT(*) FROM notification").await, EVENTS as i64);
+    assert_eq!(stage.count("SELECT COUNT(*) FROM notification_event").await, EVENTS as i64);
+    assert_eq!(stage.count("SELECT COUNT(*) FROM notification_dlq").await, 0);
+    testkit::eventually("all deliveries are written down", PATIENCE, async || {
+        stage.count("SELECT COUNT(*) FROM notification_live WHERE state <> 1").await == 0
+    })
+    .await;
+    assert_eq!(stage.count("SELECT COUNT(*) FROM notification_live").await, EVENTS as i64);
+    // Nobody was told anything besides: what comes now is the next.
+    for player in &players {
+        let (_, page) = player.get(door.gateway(), "/v1/notifications?limit=1").await;
+        assert_eq!(page["last_event_id"], (EVENTS / USERS).to_string(), "{page}");
+    }
+}
