@@ -10,9 +10,11 @@ use super::*;
 testkit::on_all_stores!(
     what_fails_always_is_a_letter_and_is_delivered_once_when_replayed,
     a_destination_that_is_gone_is_disabled,
+    what_waits_for_a_destination_that_fails_is_put_off_unclaimed,
     letters_are_replayed_at_a_rate,
     a_letter_can_be_discarded,
     letters_expire,
+    what_is_claimed_together_is_sent_together,
     a_bad_destination_does_not_delay_a_good_one,
 );
 
@@ -118,6 +120,37 @@ async fn a_destination_that_is_gone_is_disabled(place: &SqlPlace) {
     assert_eq!(shop.count(), 3);
 }
 
+async fn what_waits_for_a_destination_that_fails_is_put_off_unclaimed(place: &SqlPlace) {
+    let (shop, minute) = (Receiver::start(500).await, Duration::from_secs(60));
+    let setup = Setup::with(|config| {
+        config.webhook_delivery.workers = 1;
+        config.webhook_delivery.batch = 1;
+        let rest = Backoff::new(2 * minute, 2 * minute);
+        config.webhooks.insert("shop".to_owned(), webhook::Config { rest, ..shop.config() });
+        by(config, &["webhook:shop"]);
+    });
+    let house = House::open(place, setup).await;
+    let things: Vec<String> = (0..30).map(|number| number.to_string()).collect();
+    sell(&house, uuid(1), &things.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let working = house.deliver();
+    let queue = house.queue(WEBHOOK);
+    let later = house.db.now().await.unwrap().after(minute / 2);
+    let waiting = testkit::eventually("all are put off", PATIENCE, async || {
+        let open = queue.list(work::Filter::Open, 100).await.unwrap();
+        if open.iter().all(|entry| entry.due > later && entry.holder.is_none()) {
+            Ok(open)
+        } else {
+            Err("not all")
+        }
+    })
+    .await;
+    working.stop().await;
+    // One was tried; of the others nobody has claimed any.
+    assert_eq!((waiting.len(), shop.count()), (30, 1));
+    assert_eq!(waiting.iter().filter(|entry| entry.lease == 0).count(), 29);
+    assert_eq!(waiting.iter().map(|entry| entry.attempts).sum::<u32>(), 1);
+}
+
 async fn letters_are_replayed_at_a_rate(place: &SqlPlace) {
     let shop = Receiver::start(410).await;
     let house = open(place, &[("shop", shop.config())]).await;
@@ -178,6 +211,23 @@ async fn letters_expire(place: &SqlPlace) {
     assert_eq!(house.notifications.remove_old().await.unwrap(), 1);
     assert_eq!(house.notifications.remove_old().await.unwrap(), 0);
     assert_eq!((house.count("notification_dlq").await, house.count(WEBHOOK).await), (1, 1));
+}
+
+async fn what_is_claimed_together_is_sent_together(place: &SqlPlace) {
+    let (bad, shop) = (Receiver::start(HANGS).await, Receiver::start(200).await);
+    let setup = Setup::with(|config| {
+        config.webhook_delivery.workers = 1;
+        config.webhook_delivery.batch = 8;
+        let hangs = webhook::Config { timeout: PATIENCE, ..bad.config() };
+        config.webhooks = BTreeMap::from([("bad".to_owned(), hangs), ("shop".to_owned(), shop.config())]);
+        by(config, &["webhook:bad", "webhook:shop"]);
+    });
+    let house = House::open(place, setup).await;
+    sell(&house, uuid(1), &["1", "2", "3", "4"]).await;
+    let working = house.deliver();
+    testkit::eventually("the good one is not kept waiting", PATIENCE / 2, async || shop.count() == 4).await;
+    received(&bad, 4).await;
+    working.task.abort();
 }
 
 /// How long each of some messages took to the good destination, one after the other, with so many waiting for the bad one.
