@@ -23,6 +23,8 @@ const OURS: [(&str, &str, &str, &str); 3] = [
     (MATCH_MADE, "match-made", "Your match is ready", "Play at {connection}"),
 ];
 
+/// The field of an event that concerns several users.
+const USERS: &str = "user_ids";
 /// Nobody can be told of more at once: an event about more users is no event about players.
 const MOST_USERS: usize = 1_000;
 /// How long a title or body may be, in characters.
@@ -108,6 +110,10 @@ impl Rules {
             users => users?,
         };
         let mut message = template.message(data, now)?;
+        if let Some(fields) = message.data.as_object_mut() {
+            // Nobody needs to know of all the others, and each would keep the list of all.
+            fields.remove(USERS);
+        }
         message.traceparent = event.traceparent.clone();
         let message = Arc::new(message);
         Ok(users.into_iter().map(|user| Addressed::new(*event.id.as_uuid(), user, &message)).collect())
@@ -228,7 +234,7 @@ fn check(name: &str, given: &TemplateConfig, kinds: &[EventKind]) -> Vec<Wrong> 
 
 /// Whether events of a schema say whom they concern.
 fn names_users(schema: &Value) -> bool {
-    ["user_ids", "user_id"].iter().any(|name| !schema["properties"][name].is_null())
+    [USERS, "user_id"].iter().any(|name| !schema["properties"][name].is_null())
 }
 
 /// Whom an event concerns: `user_ids`, or `user_id`.
@@ -237,7 +243,7 @@ fn users(data: &Value) -> Result<Vec<Uuid>, Untold> {
         let text = value.as_str().unwrap_or_default();
         Uuid::try_parse(text).map_err(|_| Untold::NoUser(text.to_owned()))
     };
-    match (&data["user_ids"], &data["user_id"]) {
+    match (&data[USERS], &data["user_id"]) {
         (Value::Array(all), _) if all.len() > MOST_USERS => Err(Untold::TooMany(all.len())),
         (Value::Array(all), _) => {
             let mut users = all.iter().map(id).collect::<Result<Vec<_>, _>>()?;

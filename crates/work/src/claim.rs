@@ -190,7 +190,7 @@ impl Queue {
         db::on!(tx, connection => {
             bind_list!(sqlx::query(text).bind(NEVER_SAID), numbers, padding).execute(connection).await?;
         });
-        self.tell_failed(tx, items, NEVER_SAID);
+        self.tell_failed(tx, items, NEVER_SAID).await?;
         Ok(())
     }
 

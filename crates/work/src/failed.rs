@@ -9,6 +9,9 @@ use crate::item::uuid;
 use crate::statement::{Names, bind_names};
 use crate::{Item, Queue};
 
+/// How many failures are told of at once.
+const TOLD_AT_ONCE: usize = 4;
+
 /// An item that is marked as failed, and why. Its payload is the one that is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedItem<'a> {
@@ -53,10 +56,15 @@ impl Queue {
         Ok(rows.into_iter().map(item).collect())
     }
 
-    /// Has written what the failure of these items entails.
-    pub(crate) fn tell_failed(&self, tx: &mut Tx, items: &[Item], cause: &str) {
-        let Some(hook) = self.on_failed.as_ref().filter(|_| !items.is_empty()) else { return };
-        let items: Vec<FailedItem<'_>> = items.iter().map(|item| FailedItem { item, cause }).collect();
-        hook.failed(tx, &items);
+    /// Has written what the failure of these items entails, a few at a time: they may be large, and a server takes messages up to
+    /// some size only.
+    pub(crate) async fn tell_failed(&self, tx: &mut Tx, items: &[Item], cause: &str) -> Result<(), Error> {
+        let Some(hook) = &self.on_failed else { return Ok(()) };
+        for some in items.chunks(TOLD_AT_ONCE) {
+            let some: Vec<FailedItem<'_>> = some.iter().map(|item| FailedItem { item, cause }).collect();
+            hook.failed(tx, &some);
+            tx.write().await?;
+        }
+        Ok(())
     }
 }

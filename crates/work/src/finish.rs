@@ -205,7 +205,7 @@ impl Queue {
         };
         if let (End::Failed(cause), true) = (end, self.on_failed.is_some()) {
             let items = self.lock_ours(tx, names, lease).await?;
-            self.tell_failed(tx, &items, cause);
+            self.tell_failed(tx, &items, cause).await?;
         }
         let (text, padding) = statement.of(names.len());
         let changed = db::on!(tx, connection => {
