@@ -15,12 +15,14 @@ mod stream;
 mod webhooks;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::error::chain;
 use base::id::{ProcessId, Uuid};
 use db::{Db, Tx};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
+use tokio::time::timeout;
 use work::{Keeper, New, Outcome, Queue, Worker};
 
 use crate::dead::Bury;
@@ -34,6 +36,9 @@ pub use self::webhooks::Webhooks;
 pub const LIVE: &str = "notification_live";
 pub const LOG: &str = "notification_log";
 pub const WEBHOOK: &str = "notification_webhook";
+
+/// How long whoever makes notifications waits for the streams to be told: a Redis that says nothing must not hold up the inboxes.
+const TOLD_WITHIN: Duration = Duration::from_millis(500);
 
 /// The queues of all channels, and the ways out. Clones are the same.
 #[derive(Clone, Debug)]
@@ -104,9 +109,12 @@ impl Deliveries {
     pub(crate) async fn tell(&self, made: &Made) -> Told {
         fault::point("notification_live.claimed");
         let news: Vec<_> = live_of(made).map(|notification| stream::news(notification.clone())).collect();
-        let told = self.0.streams.tell(&news).await;
+        let told = timeout(TOLD_WITHIN, self.0.streams.tell(&news)).await;
         fault::point("notification_live.handled");
-        told.map(drop).map_err(|error| chain(&error))
+        match told {
+            Ok(told) => told.map(drop).map_err(|error| chain(&error)),
+            Err(_) => Err(format!("not told within {TOLD_WITHIN:?}")),
+        }
     }
 
     /// Writes down that the streams were told, or leaves it to the workers.

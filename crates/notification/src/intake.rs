@@ -174,6 +174,7 @@ impl Intake {
         let (made, repeated) = self.notifications.take_in(&mut tx, &understood).await?;
         let dead: Vec<&DeadEvent> = events.iter().filter_map(|event| event.read.as_ref().err()).collect();
         dead::bury_events(&mut tx, &dead).await?;
+        fault::point("notification_intake.uncommitted");
         tx.commit().await?;
         let dead = dead.len();
         Ok((Taken { events: events.len(), repeated, notifications: made.len(), dead }, made))
