@@ -94,15 +94,9 @@ impl Deliveries {
                 list.push((id, notification.user_id, channel.to_string(), payload.clone()));
             }
         }
-        if !live.is_empty() {
-            self.0.live.push_claimed(tx, process, &items(&live));
-        }
-        // Nobody is woken for nothing.
-        for (queue, deliveries) in [(&self.0.log, log), (&self.0.webhook, webhook)] {
-            if !deliveries.is_empty() {
-                queue.push(tx, &items(&deliveries));
-            }
-        }
+        self.0.live.push_claimed(tx, process, &items(&live));
+        self.0.log.push(tx, &items(&log));
+        self.0.webhook.push(tx, &items(&webhook));
     }
 
     /// Tells the streams of what was made.

@@ -21,7 +21,7 @@ use crate::{Error, Notifications, dead};
 /// The consumer's name on the bus.
 const CONSUMER: &str = "notifier";
 /// After this time without a word an event is given to another process.
-const ACK_WAIT: Duration = Duration::from_secs(30);
+const ACK_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for an event before asking anew; so long a stop may have to wait.
 const WAIT: Duration = Duration::from_secs(1);
 /// How many batches may be delivered and not yet acknowledged, over all processes.

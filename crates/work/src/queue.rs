@@ -98,6 +98,10 @@ impl Queue {
     ///
     /// Whoever pushes items of the same key must exclude each other until then.
     pub fn push(&self, tx: &mut Tx, items: &[New<'_>]) {
+        if items.is_empty() {
+            // Nobody is woken for nothing.
+            return;
+        }
         let rows = items.iter().map(|item| row(item, Value::Now, 0, Value::Null));
         tx.insert_at_commit(&self.push, rows);
         tx.wake_after_commit(&self.pushed);

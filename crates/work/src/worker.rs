@@ -10,7 +10,7 @@ use base::id::ProcessId;
 use db::Error;
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
-use tokio::time::{Instant, MissedTickBehavior, sleep};
+use tokio::time::{Instant, MissedTickBehavior, sleep, sleep_until};
 
 use crate::{Claim, Finished, Item, Outcome, Queue};
 
@@ -21,6 +21,8 @@ const REST: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_sec
 
 /// How many pushes are taken together.
 const BATCHES: usize = 500;
+/// How long what was done at home may wait to be written down: together with others, and not beside what comes of it.
+const WRITTEN_WITHIN: Duration = Duration::from_millis(20);
 
 /// Does items. Any number of processes do so at once.
 pub trait Handler: Send + Sync + 'static {
@@ -80,23 +82,10 @@ impl<H: Handler> Worker<H> {
             self.queue.wake();
         }
         let claimed = items.len();
-        let finished = self.finish(items, until).await?;
-        Ok(Report { claimed, finished, more, behind })
-    }
-
-    /// Has items done, and writes down what came of them.
-    async fn finish(&self, items: Vec<Item>, until: Instant) -> Result<Finished, Error> {
         let (outcomes, until) = self.handle(items, until).await;
         fault::point(&format!("{}.handled", self.queue.table));
         let finished = self.write_down(&outcomes, until).await?;
-        if finished.stale > 0 {
-            tracing::warn!(
-                queue = self.queue.table,
-                stale = finished.stale,
-                "came too late: the leases of these items had ended"
-            );
-        }
-        Ok(finished)
+        Ok(Report { claimed, finished, more, behind })
     }
 
     /// Works until told to stop, on several batches at once.
@@ -116,10 +105,15 @@ impl<H: Handler> Worker<H> {
     /// Does what is pushed in this process as next in line, until told to stop, and then what is on its way.
     async fn run_at_home(&self, drain: Drain) {
         let mut at_home = self.queue.home.enter(self.holder);
-        let mut batches = Vec::new();
+        let (mut batches, mut done) = (Vec::new(), Vec::new());
+        let mut write_at = Instant::now();
         loop {
             let received = tokio::select! {
                 received = at_home.items.recv_many(&mut batches, BATCHES) => received,
+                () = sleep_until(write_at), if !done.is_empty() => {
+                    self.write_down_at_home(&mut done).await;
+                    continue;
+                }
                 () = drain.requested() => {
                     at_home.leave();
                     at_home.items.close();
@@ -127,20 +121,32 @@ impl<H: Handler> Worker<H> {
                 }
             };
             if received == 0 {
-                return;
+                return self.write_down_at_home(&mut done).await;
             }
             let items: Vec<Item> = batches.drain(..).flatten().collect();
             fault::point(&format!("{}.claimed", self.queue.table));
-            // From the commit on, which was a moment ago.
-            let until = Instant::now() + self.queue.config.lease;
-            if let Err(error) = self.finish(items, until).await {
-                let cause = chain(&error);
-                tracing::warn!(
-                    queue = self.queue.table,
-                    cause,
-                    "done, and not written down: it is done again"
-                );
+            let outcomes = self.handle_in_order(items).await;
+            fault::point(&format!("{}.handled", self.queue.table));
+            if done.is_empty() {
+                write_at = Instant::now() + WRITTEN_WITHIN;
             }
+            // What was not done others are to try, at once.
+            let is_urgent = outcomes.iter().any(|(_, outcome)| *outcome != Outcome::Done);
+            done.extend(outcomes);
+            if is_urgent || done.len() >= BATCHES {
+                self.write_down_at_home(&mut done).await;
+            }
+        }
+    }
+
+    /// It may be done again if that fails, when the lease has ended.
+    async fn write_down_at_home(&self, done: &mut Vec<(Item, Outcome)>) {
+        // The lease began with the commit, a moment ago.
+        let until = Instant::now() + self.queue.config.lease / 2;
+        let outcomes = std::mem::take(done);
+        if let Err(error) = self.write_down(&outcomes, until).await {
+            let cause = chain(&error);
+            tracing::warn!(queue = self.queue.table, cause, "done, and not written down: it is done again");
         }
     }
 
@@ -254,7 +260,16 @@ impl<H: Handler> Worker<H> {
         let mut failures = 0;
         loop {
             let error = match self.queue.finish(outcomes).await {
-                Ok(finished) => return Ok(finished),
+                Ok(finished) => {
+                    if finished.stale > 0 {
+                        tracing::warn!(
+                            queue = self.queue.table,
+                            stale = finished.stale,
+                            "came too late: the leases of these items had ended"
+                        );
+                    }
+                    return Ok(finished);
+                }
                 Err(error) => error,
             };
             failures += 1;

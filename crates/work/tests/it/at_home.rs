@@ -34,7 +34,12 @@ where
     F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static,
 {
     push(db, queue, &["there:0"]).await;
-    testkit::eventually("the worker is there", PATIENCE, async || !recorder.done().is_empty()).await;
+    testkit::eventually("the worker is there", PATIENCE, async || {
+        let is_done = !recorder.done().is_empty();
+        // Also written down, or it would be claimed again by others.
+        is_done && queue.list(Filter::Open, 1).await.unwrap().is_empty()
+    })
+    .await;
 }
 
 /// Pushes items as next in line, all in one transaction.
