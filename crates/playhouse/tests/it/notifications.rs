@@ -3,6 +3,7 @@
 mod crashes;
 mod duplicates;
 mod inbox;
+mod matches;
 mod outages;
 mod receiver;
 mod resume;
