@@ -47,11 +47,12 @@ impl Bare {
         Self { sql, jetstream, messages, near, far }
     }
 
-    /// All hops once.
-    pub(crate) async fn run(&mut self) -> Duration {
+    /// All hops once: how long the first commit took, and how long all of it.
+    pub(crate) async fn run(&mut self) -> (Duration, Duration) {
         let payload = vec![b'x'; PAYLOAD];
         let began = Instant::now();
         self.commit(&payload).await;
+        let committed = began.elapsed();
         let published = self.jetstream.publish("bare.event", payload.clone().into()).await.unwrap();
         published.await.unwrap();
         let message = self.messages.next().await.unwrap().unwrap();
@@ -61,7 +62,7 @@ impl Bare {
         self.far.read_exact(&mut read).await.unwrap();
         let took = began.elapsed();
         message.double_ack().await.unwrap();
-        took
+        (committed, took)
     }
 
     async fn commit(&mut self, payload: &[u8]) {
