@@ -18,11 +18,14 @@ use url::Url;
 use crate::config::lock_path;
 use crate::error::{bounded, silent};
 use crate::pooled::Pooled;
+use crate::script::Script;
 use crate::tx::Either;
-use crate::{Config, Conn, DbUrl, Error, Tx};
+use crate::{Config, Conn, DbUrl, Error, Tx, Value};
 
 /// More than there are statement texts, so that none is ever prepared twice on one connection.
 const STATEMENT_CACHE: usize = 1024;
+const BEGIN_SQLITE: &str = "BEGIN IMMEDIATE";
+const BEGIN_MYSQL: &str = "START TRANSACTION";
 /// How long a writer waits for another one on SQLite before it is [`Error::Busy`].
 const SQLITE_BUSY: Duration = Duration::from_secs(10);
 /// How long SQLite may take to begin, commit or roll back: as long as a disk that is alive may need.
@@ -106,11 +109,39 @@ impl Db {
         let connection = match &self.pools {
             // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
             Pools::Sqlite { writer, .. } => {
-                Either::Sqlite(Pooled::begin(writer, "BEGIN IMMEDIATE", self.limit).await?)
+                Either::Sqlite(Pooled::begin(writer, BEGIN_SQLITE.into_sql_str(), self.limit).await?.0)
             }
-            Pools::MySql(pool) => Either::MySql(Pooled::begin(pool, "START TRANSACTION", self.limit).await?),
+            Pools::MySql(pool) => {
+                Either::MySql(Pooled::begin(pool, BEGIN_MYSQL.into_sql_str(), self.limit).await?.0)
+            }
         };
         Ok(Tx::new(connection))
+    }
+
+    /// Begins a transaction that may write, and inserts rows with the same message to the server. Says how many were inserted, which is
+    /// fewer where `head` lets rows be ignored. `head` is the statement up to `VALUES`, and never made of what somebody sent.
+    pub async fn begin_with<'a, const N: usize>(
+        &self,
+        head: &str,
+        rows: impl IntoIterator<Item = [Value<'a>; N]>,
+    ) -> Result<(Tx, u64), Error> {
+        let mut script = Script::default();
+        script.insert(self.dialect(), head, rows, "");
+        match &self.pools {
+            // Nothing is won where there is no server.
+            Pools::Sqlite { .. } => {
+                let mut tx = self.begin().await?;
+                let text = script.ending_with("");
+                let inserted = if text.is_empty() { 0 } else { tx.connection.write(text).await? };
+                Ok((tx, inserted))
+            }
+            Pools::MySql(pool) => {
+                let text = format!("{BEGIN_MYSQL};\n{}", script.ending_with(""));
+                let text = AssertSqlSafe(text).into_sql_str();
+                let (connection, inserted) = Pooled::begin(pool, text, self.limit).await?;
+                Ok((Tx::new(Either::MySql(connection)), inserted))
+            }
+        }
     }
 
     /// Begins a transaction that may write and holds the locks until it ends, however it does.

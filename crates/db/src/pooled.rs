@@ -18,22 +18,22 @@ use tokio::time::timeout;
 use crate::Error;
 use crate::error::bounded;
 
-/// A database that can be told something in a text of several statements.
+/// A database that can be told something in a text of several statements. It says how many rows they changed.
 pub(crate) trait Told: Database {
     fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_>;
 }
 
-type Telling<'a> = Pin<Box<dyn Future<Output = Result<(), sqlx::Error>> + Send + 'a>>;
+type Telling<'a> = Pin<Box<dyn Future<Output = Result<u64, sqlx::Error>> + Send + 'a>>;
 
 impl Told for Sqlite {
     fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_> {
-        Box::pin(async move { connection.execute(text).await.map(drop) })
+        Box::pin(async move { connection.execute(text).await.map(|done| done.rows_affected()) })
     }
 }
 
 impl Told for MySql {
     fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_> {
-        Box::pin(async move { connection.execute(text).await.map(drop) })
+        Box::pin(async move { connection.execute(text).await.map(|done| done.rows_affected()) })
     }
 }
 
@@ -59,16 +59,13 @@ impl<D: Told> Pooled<D> {
         Ok(Self { connection: Some(pool.acquire().await?), state: State::NoTransaction, limit })
     }
 
-    pub(crate) async fn begin(
-        pool: &Pool<D>,
-        statement: &'static str,
-        limit: Duration,
-    ) -> Result<Self, Error> {
+    /// Begins a transaction by a text whose first statement does that. Says how many rows the others changed.
+    pub(crate) async fn begin(pool: &Pool<D>, text: SqlStr, limit: Duration) -> Result<(Self, u64), Error> {
         let mut this = Self::acquire(pool, limit).await?;
         this.state = State::InDoubt;
-        bounded(limit, D::tell(&mut this, statement.into_sql_str())).await?;
+        let changed = bounded(limit, D::tell(&mut this, text)).await?;
         this.state = State::Open;
-        Ok(this)
+        Ok((this, changed))
     }
 
     /// Says whether the open transaction can be given up only with its connection.
@@ -77,7 +74,7 @@ impl<D: Told> Pooled<D> {
     }
 
     /// Tells the server something in the middle of the transaction.
-    pub(crate) async fn write(&mut self, text: SqlStr) -> Result<(), Error> {
+    pub(crate) async fn write(&mut self, text: SqlStr) -> Result<u64, Error> {
         bounded(self.limit, D::tell(self, text)).await
     }
 
@@ -86,13 +83,13 @@ impl<D: Told> Pooled<D> {
         self.state = State::InDoubt;
         let told = bounded(self.limit, D::tell(&mut self, text)).await;
         self.state = match &told {
-            Ok(()) => State::NoTransaction,
+            Ok(_) => State::NoTransaction,
             // We do not know what became of it.
             Err(Error::Unreachable(_)) => State::InDoubt,
             // A statement was refused, and those behind it were not run.
             Err(_) => State::Open,
         };
-        told
+        told.map(drop)
     }
 
     pub(crate) async fn rollback(mut self) -> Result<(), Error> {
@@ -135,7 +132,7 @@ impl<D: Told> Drop for Pooled<D> {
         runtime.spawn(async move {
             if is_open {
                 let rolled_back = timeout(limit, D::tell(&mut connection, ROLLBACK.into_sql_str())).await;
-                if !matches!(rolled_back, Ok(Ok(()))) {
+                if !matches!(rolled_back, Ok(Ok(_))) {
                     return drop(connection.detach());
                 }
             }

@@ -69,12 +69,13 @@ impl<'a, T: Into<Value<'a>>> From<Option<T>> for Value<'a> {
 pub(crate) struct Script(String);
 
 impl Script {
-    /// Adds a statement: its head, up to `VALUES`, and rows of values.
+    /// Adds a statement: its head, up to `VALUES`, rows of values, and what stands behind them. None for no rows.
     pub(crate) fn insert<'a, const N: usize>(
         &mut self,
         dialect: Dialect,
         head: &str,
         rows: impl IntoIterator<Item = [Value<'a>; N]>,
+        tail: &str,
     ) {
         let mut separator = " VALUES ";
         let start = self.0.len();
@@ -95,6 +96,7 @@ impl Script {
             // Nothing is to be inserted.
             self.0.truncate(start);
         } else {
+            self.0.push_str(tail);
             self.0.push_str(";\n");
         }
     }
@@ -152,15 +154,15 @@ mod tests {
             ],
             [Value::Integer(i64::MIN), Value::Text(""), Value::Now, Value::Bytes(&[])],
         ];
-        script.insert(Dialect::MySql, "INSERT INTO t (a, b, c, d)", rows);
-        script.insert::<1>(Dialect::MySql, "INSERT INTO nothing (a)", []);
+        script.insert(Dialect::MySql, "INSERT INTO t (a, b, c, d)", rows, "");
+        script.insert::<1>(Dialect::MySql, "INSERT INTO nothing (a)", [], " ON DUPLICATE KEY UPDATE a = 1");
         assert_eq!(
             script.ending_with("COMMIT"),
             "INSERT INTO t (a, b, c, d) VALUES (-7,NULL,X'6127293b2044524f50205441424c4520743b202d2d00c3a4',X'00ff'), \
              (-9223372036854775808,X'',CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED),X'');\nCOMMIT"
         );
         let mut script = Script::default();
-        script.insert(Dialect::Sqlite, "INSERT INTO t (a)", [[Value::Text("a'b")]]);
+        script.insert(Dialect::Sqlite, "INSERT INTO t (a)", [[Value::Text("a'b")]], "");
         assert_eq!(
             script.ending_with("COMMIT"),
             "INSERT INTO t (a) VALUES (CAST(X'612762' AS TEXT));\nCOMMIT"
@@ -172,7 +174,7 @@ mod tests {
         for dialect in [Dialect::MySql, Dialect::Sqlite] {
             let mut script = Script::default();
             let wait = Value::After(Duration::from_micros(1_500_999));
-            script.insert(dialect, "INSERT INTO t (a, b)", [[wait, Value::Null]]);
+            script.insert(dialect, "INSERT INTO t (a, b)", [[wait, Value::Null]], "");
             let expected = format!("INSERT INTO t (a, b) VALUES ({} + 1500,NULL);\n", dialect.now());
             assert_eq!(script.ending_with(""), expected);
         }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use hierlock::Lock;
-use sqlx::{AssertSqlSafe, MySql, MySqlConnection, SqlSafeStr, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row, SqlSafeStr, Sqlite, SqliteConnection};
 
 use tokio::sync::Notify;
 
@@ -92,7 +92,7 @@ impl Tx {
         rows: impl IntoIterator<Item = [Value<'a>; N]>,
     ) {
         let dialect = self.dialect();
-        self.script.insert(dialect, head, rows);
+        self.script.insert(dialect, head, rows, "");
     }
 
     /// Writes now what was to be inserted at the commit so far: a server takes messages up to some size only, and a transaction
@@ -102,11 +102,31 @@ impl Tx {
         if text.is_empty() {
             return Ok(());
         }
-        let text = AssertSqlSafe(text).into_sql_str();
-        match &mut self.connection {
-            Either::Sqlite(tx) => tx.write(text).await,
-            Either::MySql(tx) => tx.write(text).await,
-        }
+        self.connection.write(text).await.map(drop)
+    }
+
+    /// Inserts rows now, those that were to be inserted so far before them, and reads pairs of an id and a number, all with one message
+    /// to the server. `head`, `tail` and `select` are never made of what somebody sent.
+    pub async fn insert_and_read<'a, const N: usize>(
+        &mut self,
+        (head, tail): (&str, &str),
+        rows: impl IntoIterator<Item = [Value<'a>; N]>,
+        select: &str,
+    ) -> Result<Vec<(Vec<u8>, i64)>, Error> {
+        let dialect = self.dialect();
+        self.script.insert(dialect, head, rows, tail);
+        let text = AssertSqlSafe(std::mem::take(&mut self.script).ending_with(select));
+        let pairs: Result<_, sqlx::Error> = match &mut self.connection {
+            Either::Sqlite(tx) => {
+                let rows = sqlx::raw_sql(text).fetch_all(&mut **tx).await?;
+                rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+            }
+            Either::MySql(tx) => {
+                let rows = sqlx::raw_sql(text).fetch_all(&mut **tx).await?;
+                rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
+            }
+        };
+        Ok(pairs?)
     }
 
     /// Wakes whoever waits, once the transaction has been committed. If it never is, nobody is woken.
@@ -143,6 +163,15 @@ impl Conn {
 }
 
 impl Either {
+    /// Tells the server something in the middle of the transaction, and says how many rows that changed.
+    pub(crate) async fn write(&mut self, text: String) -> Result<u64, Error> {
+        let text = AssertSqlSafe(text).into_sql_str();
+        match self {
+            Self::Sqlite(tx) => tx.write(text).await,
+            Self::MySql(tx) => tx.write(text).await,
+        }
+    }
+
     fn raw(&mut self) -> Raw<'_> {
         match self {
             Self::Sqlite(connection) => Raw::Sqlite(connection),

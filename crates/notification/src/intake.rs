@@ -168,10 +168,9 @@ impl Intake {
     }
 
     async fn write(&self, events: &[Came<'_>]) -> Result<(Taken, Made), Error> {
-        let mut tx = self.notifications.begin().await?;
         let understood: Vec<&Understood> =
             events.iter().filter_map(|event| event.read.as_ref().ok()).collect();
-        let (made, repeated) = self.notifications.take_in(&mut tx, &understood).await?;
+        let (mut tx, made, repeated) = self.notifications.begin_taking_in(&understood).await?;
         let dead: Vec<&DeadEvent> = events.iter().filter_map(|event| event.read.as_ref().err()).collect();
         dead::bury_events(&mut tx, &dead).await?;
         fault::point("notification_intake.uncommitted");

@@ -113,17 +113,16 @@ impl Notifications {
         Ok(Understood { event: *event.id.as_uuid(), told })
     }
 
-    /// Makes the notifications of those events that were not taken in before, and says how many were.
-    pub(crate) async fn take_in(
+    /// Begins a transaction that makes the notifications of those events that were not taken in before, and says how many were.
+    pub(crate) async fn begin_taking_in(
         &self,
-        tx: &mut Tx,
         events: &[&Understood],
-    ) -> Result<(Made, usize), db::Error> {
+    ) -> Result<(Tx, Made, usize), db::Error> {
         // Of what concerns nobody nothing is remembered.
         let telling: Vec<&Understood> =
             events.iter().filter(|event| !event.told.is_empty()).copied().collect();
         let ids: Vec<Uuid> = telling.iter().map(|event| event.event).collect();
-        let mut new = store::first_time(tx, &ids).await?;
+        let (mut tx, mut new) = store::begin_taking_in(&self.0.db, &ids).await?;
         let mut messages = Vec::new();
         let mut repeated = 0;
         for event in telling {
@@ -134,7 +133,8 @@ impl Notifications {
                 repeated += 1;
             }
         }
-        Ok((self.make(tx, &messages).await?, repeated))
+        let made = self.make(&mut tx, &messages).await?;
+        Ok((tx, made, repeated))
     }
 
     /// Puts messages into the inboxes of their users, and their deliveries into the queues, in the caller's transaction.

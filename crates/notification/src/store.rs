@@ -34,46 +34,36 @@ pub enum Filter {
     Archived,
 }
 
-/// Of these events, those that nobody has taken in before, which are taken in by this transaction. Whoever is about to take in the
-/// same one waits for it to end.
-pub(crate) async fn first_time(tx: &mut Tx, events: &[Uuid]) -> Result<HashSet<Uuid>, Error> {
+/// Begins a transaction that takes in events, and says which of them nobody has taken in before. Whoever is about to take in the same
+/// one waits for it to end.
+pub(crate) async fn begin_taking_in(db: &Db, events: &[Uuid]) -> Result<(Tx, HashSet<Uuid>), Error> {
     // In one order, so that two who take in the same ones do not wait for each other.
     let mut events = events.to_vec();
     events.sort_unstable();
     events.dedup();
-    let Some(last) = events.last().copied() else { return Ok(HashSet::new()) };
-    let dialect = tx.dialect();
-    let filled = events.len().next_power_of_two();
     let batch = fastrand::i64(..);
-    let ignore = dialect.pick("INSERT OR IGNORE", "INSERT IGNORE");
-    let row = format!("(?, ?, {})", dialect.now());
-    let insert = format!(
-        "{ignore} INTO notification_event (event_id, batch, received_at) VALUES {}",
-        list(&row, filled)
+    let insert = db.dialect().pick(
+        "INSERT OR IGNORE INTO notification_event (event_id, batch, received_at)",
+        "INSERT IGNORE INTO notification_event (event_id, batch, received_at)",
     );
-    let padding = std::iter::repeat_n(last, filled - events.len());
-    let added = db::on!(tx, connection => {
-        let mut query = sqlx::query(AssertSqlSafe(insert));
-        for event in events.iter().copied().chain(padding.clone()) {
-            query = query.bind(event.as_bytes().to_vec()).bind(batch);
-        }
-        query.execute(connection).await?.rows_affected()
-    });
+    let rows = events.iter().map(|event| [event.into(), Value::Integer(batch), Value::Now]);
+    let (mut tx, added) = db.begin_with(insert, rows).await?;
     if added == events.len() as u64 {
-        return Ok(events.into_iter().collect());
+        return Ok((tx, events.into_iter().collect()));
     }
+    let filled = events.len().next_power_of_two();
     let select = format!(
         "SELECT event_id FROM notification_event WHERE batch = ? AND event_id IN ({})",
         list("?", filled)
     );
     let rows: Vec<(Vec<u8>,)> = db::on!(tx, connection => {
         let mut query = sqlx::query_as(AssertSqlSafe(select)).bind(batch);
-        for event in events.iter().copied().chain(padding) {
+        for event in padded(&events, filled) {
             query = query.bind(event.as_bytes().to_vec());
         }
         query.fetch_all(connection).await?
     });
-    Ok(rows.iter().map(|(event,)| uuid(event)).collect())
+    Ok((tx, rows.iter().map(|(event,)| uuid(event)).collect()))
 }
 
 /// Gives messages the next positions in the inboxes of their users. Those of users who were erased are left out.
@@ -147,42 +137,25 @@ async fn reserve(tx: &mut Tx, counts: &BTreeMap<Uuid, i64>) -> Result<HashMap<Uu
 }
 
 async fn reserve_some(tx: &mut Tx, counts: &[(Uuid, i64)]) -> Result<Vec<(Uuid, i64)>, Error> {
-    let Some((last, _)) = counts.last().copied() else { return Ok(Vec::new()) };
-    let filled = counts.len().next_power_of_two();
     let conflict = tx.dialect().pick(
-        "ON CONFLICT (user_id) DO UPDATE SET position = position + excluded.position",
-        "ON DUPLICATE KEY UPDATE position = position + VALUES(position)",
+        " ON CONFLICT (user_id) DO UPDATE SET position = position + excluded.position",
+        " ON DUPLICATE KEY UPDATE position = position + VALUES(position)",
     );
-    let upsert = format!(
-        "INSERT INTO notification_head (user_id, position) VALUES {} {conflict}",
-        list("(?, ?)", filled)
+    let users: Vec<String> = counts.iter().map(|(user, _)| format!("X'{}'", user.simple())).collect();
+    let select = format!(
+        "SELECT user_id, position FROM notification_head WHERE erased_at IS NULL AND user_id IN ({})",
+        users.join(", ")
     );
-    // Filled up with what changes nothing, so that there are few texts and each is prepared once.
-    let padding = std::iter::repeat_n((last, 0), filled - counts.len());
-    db::on!(tx, connection => {
-        let mut query = sqlx::query(AssertSqlSafe(upsert));
-        for (user, count) in counts.iter().copied().chain(padding) {
-            query = query.bind(user.as_bytes().to_vec()).bind(count);
-        }
-        query.execute(connection).await?;
-    });
-    let users: Vec<Uuid> = counts.iter().map(|(user, _)| *user).collect();
-    let heads = read_heads(tx, &users).await?;
-    let added: HashMap<Uuid, i64> = counts.iter().copied().collect();
-    let before = |(user, head): (Uuid, i64)| (user, head - added.get(&user).copied().unwrap_or_default());
-    Ok(heads.into_iter().map(before).collect())
-}
-
-async fn read_heads(tx: &mut Tx, users: &[Uuid]) -> Result<Vec<(Uuid, i64)>, Error> {
-    let (text, filled) = heads_text(users.len());
-    let rows: Vec<(Vec<u8>, i64)> = db::on!(tx, connection => {
-        let mut query = sqlx::query_as(AssertSqlSafe(text));
-        for user in padded(users, filled) {
-            query = query.bind(user.as_bytes().to_vec());
-        }
-        query.fetch_all(connection).await?
-    });
-    Ok(rows.iter().map(|(user, head)| (uuid(user), *head)).collect())
+    let insert = ("INSERT INTO notification_head (user_id, position)", conflict);
+    let rows = counts.iter().map(|(user, count)| [user.into(), Value::Integer(*count)]);
+    let heads: HashMap<Uuid, i64> = tx
+        .insert_and_read(insert, rows, &select)
+        .await?
+        .iter()
+        .map(|(user, head)| (uuid(user), *head))
+        .collect();
+    let before = |(user, count): &(Uuid, i64)| Some((*user, heads.get(user)? - count));
+    Ok(counts.iter().filter_map(before).collect())
 }
 
 /// The last positions of these users, as far as they have any.

@@ -144,31 +144,29 @@ impl Notifications {
     }
 
     async fn try_replay(&self, id: Uuid, after: Duration) -> Result<Made, Error> {
-        let mut tx = self.begin().await?;
-        let letter = lock(&mut tx, id).await?;
-        let made = match self.0.deliveries.queue(&letter.kind) {
-            Some(queue) => {
-                let new = New {
-                    id,
-                    user: letter.user.unwrap_or_default(),
-                    key: &letter.destination,
-                    payload: &letter.payload,
-                };
-                match queue.retry_in(&mut tx, id, after).await? {
-                    // The queue has forgotten it; the letter has not.
-                    Err(Unfit::Unknown) => queue.push(&mut tx, &[new]),
-                    // It is at work, or was done: there is nothing to replay.
-                    Ok(()) | Err(Unfit::NotFailed | Unfit::Finished) => {}
-                }
-                Made::default()
-            }
+        let letter = self.letter(id).await?;
+        let (mut tx, made) = match self.0.deliveries.queue(&letter.kind) {
+            Some(_) => (self.begin().await?, Made::default()),
             None => {
                 let understood = self.understand(&letter.destination, &letter.payload);
                 let understood =
                     understood.map_err(|cause| Error::Unfit(format!("it still cannot be told: {cause}")))?;
-                self.take_in(&mut tx, &[&understood]).await?.0
+                let (tx, made, _) = self.begin_taking_in(&[&understood]).await?;
+                (tx, made)
             }
         };
+        // Somebody else may have been faster.
+        let letter = lock(&mut tx, id).await?;
+        if let Some(queue) = self.0.deliveries.queue(&letter.kind) {
+            let user = letter.user.unwrap_or_default();
+            let new = New { id, user, key: &letter.destination, payload: &letter.payload };
+            match queue.retry_in(&mut tx, id, after).await? {
+                // The queue has forgotten it; the letter has not.
+                Err(Unfit::Unknown) => queue.push(&mut tx, &[new]),
+                // It is at work, or was done: there is nothing to replay.
+                Ok(()) | Err(Unfit::NotFailed | Unfit::Finished) => {}
+            }
+        }
         remove(&mut tx, id).await?;
         tx.commit().await?;
         Ok(made)

@@ -40,8 +40,12 @@ fn a_text_can_only_tell_what_the_event_says() {
     assert_eq!(event.key, "notification.templates.x.event");
     assert!(event.what.contains("no event playhouse.entitlement.granted.v2; there is"), "{}", event.what);
     assert!(event.what.contains(GRANTED));
-    let nobody = wrong(template(Some("playhouse.match.made.v1"), &[], "x"));
-    assert!(nobody.what.contains("neither user_id nor user_ids"), "{}", nobody.what);
+    let schema = serde_json::json!({ "properties": { "weather": { "type": "string" } } });
+    let weather = EventKind { kind: "playhouse.weather.v1", summary: "", key: "", schema };
+    let mut config = config();
+    config.templates.insert("x".to_owned(), template(Some(weather.kind), &[], "x"));
+    let nobody = Rules::new(&config, &[weather]).unwrap_err();
+    assert!(nobody[0].what.contains("neither user_id nor user_ids"), "{nobody:?}");
     // Of the events of others only they know.
     assert!(rules("x", template(Some("shop.gone.v1"), &["who"], "{who}")).is_ok());
     assert!(wrong(template(Some("shop.gone.v1"), &[], "{who}")).what.contains("there is none"));
