@@ -107,6 +107,62 @@ async fn what_is_written_at_the_commit_is_there_with_all_the_rest_or_not_at_all(
     }
 }
 
+#[tokio::test]
+async fn a_transaction_can_begin_with_rows_and_read_what_it_has_just_written() {
+    for place in need!(Place::all().await) {
+        let db = place.open().await;
+        let mut tx = db.begin().await.unwrap();
+        let table = db.dialect().pick(
+            "CREATE TABLE heads (id BLOB PRIMARY KEY, number INTEGER NOT NULL) STRICT",
+            "CREATE TABLE heads (id BINARY(1) PRIMARY KEY, number BIGINT NOT NULL)",
+        );
+        on!(tx, raw => { raw.execute(table).await.unwrap(); });
+        tx.commit().await.unwrap();
+        let ignore = db.dialect().pick("INSERT OR IGNORE INTO heads", "INSERT IGNORE INTO heads");
+        let conflict = db.dialect().pick(
+            " ON CONFLICT (id) DO UPDATE SET number = number + excluded.number",
+            " ON DUPLICATE KEY UPDATE number = number + VALUES(number)",
+        );
+        let row = |id: &'static [u8], number: i64| [Value::Bytes(id), Value::Integer(number)];
+        let all = "SELECT id, number FROM heads ORDER BY id";
+        let read = async |tx: &mut db::Tx| tx.insert_and_read::<2>(("", ""), [], all).await.unwrap();
+
+        let (tx, inserted) = db.begin_with(ignore, [row(b"a", 1), row(b"b", 2)]).await.unwrap();
+        assert_eq!(inserted, 2);
+        tx.commit().await.unwrap();
+        let (mut tx, inserted) = db.begin_with(ignore, [row(b"a", 9), row(b"c", 3)]).await.unwrap();
+        assert_eq!(inserted, 1, "one was there");
+        // Behind what was to be written before it.
+        tx.insert_at_commit("INSERT INTO heads", [row(b"d", 4)]);
+        let rows = [row(b"a", 10), row(b"e", 5)];
+        let found = tx.insert_and_read(("INSERT INTO heads", conflict), rows, all).await.unwrap();
+        let expected = [("a", 11), ("b", 2), ("c", 3), ("d", 4), ("e", 5)];
+        let expected: Vec<(Vec<u8>, i64)> = expected.map(|(id, number)| (id.into(), number)).into();
+        assert_eq!(found, expected);
+        // It is one transaction, from the first row on.
+        tx.rollback().await.unwrap();
+        let (mut tx, inserted) = db.begin_with::<2>(ignore, []).await.unwrap();
+        assert_eq!((inserted, read(&mut tx).await.len()), (0, 2));
+        tx.rollback().await.unwrap();
+        // What is done after the commit is done then, and only then.
+        let done = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let is_done = || done.load(std::sync::atomic::Ordering::SeqCst);
+        for (commits, expected) in [(false, false), (true, true)] {
+            let mut tx = db.begin().await.unwrap();
+            let then = done.clone();
+            tx.after_commit(move || then.store(true, std::sync::atomic::Ordering::SeqCst));
+            assert!(!is_done());
+            if commits {
+                tx.commit().await.unwrap()
+            } else {
+                tx.rollback().await.unwrap()
+            }
+            assert_eq!(is_done(), expected);
+        }
+        db.close().await;
+    }
+}
+
 /// On SQLite this fails with "database is locked" when transactions begin without the write lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn transactions_that_read_and_then_write_wait_for_each_other() {
