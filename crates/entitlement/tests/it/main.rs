@@ -6,6 +6,7 @@ mod changes;
 mod erasing;
 mod once;
 mod racing;
+mod telling;
 
 use std::sync::Arc;
 use std::time::Duration;
