@@ -88,32 +88,30 @@ pub(crate) async fn bury_events(tx: &mut Tx, dead: &[&DeadEvent]) -> Result<(), 
 pub(crate) struct Bury;
 
 impl OnFailed for Bury {
-    fn failed(&self, tx: &mut Tx, items: &[FailedItem<'_>]) {
+    fn failed(&self, tx: &mut Tx, FailedItem { item, cause }: FailedItem<'_>) {
         #[derive(Deserialize)]
         struct Named {
             notification_id: Uuid,
         }
-        for FailedItem { item, cause } in items {
-            let kind = item.key.split(':').next().unwrap_or_default();
-            let named: Option<Named> = serde_json::from_slice(&item.payload).ok();
-            let notification = named.map(|named| named.notification_id);
-            let row = [
-                (&item.id).into(),
-                kind.into(),
-                item.key.as_str().into(),
-                notification.as_ref().into(),
-                (&item.user).into(),
-                Value::Null,
-                i64::from(item.attempts).into(),
-                (*cause).into(),
-                (&item.payload[..]).into(),
-                item.created.into(),
-                Value::Now,
-            ];
-            let head = insert(tx);
-            tx.insert_at_commit(&head, [row]);
-            tracing::warn!(delivery = %item.id, destination = item.key, cause, "a delivery is a dead letter");
-        }
+        let kind = item.key.split(':').next().unwrap_or_default();
+        let named: Option<Named> = serde_json::from_slice(&item.payload).ok();
+        let notification = named.map(|named| named.notification_id);
+        let row = [
+            (&item.id).into(),
+            kind.into(),
+            item.key.as_str().into(),
+            notification.as_ref().into(),
+            (&item.user).into(),
+            Value::Null,
+            i64::from(item.attempts).into(),
+            cause.into(),
+            (&item.payload[..]).into(),
+            item.created.into(),
+            Value::Now,
+        ];
+        let head = insert(tx);
+        tx.insert_at_commit(&head, [row]);
+        tracing::warn!(delivery = %item.id, destination = item.key, cause, "a delivery is a dead letter");
     }
 }
 

@@ -281,7 +281,12 @@ mod tests {
                 traceparent: None,
                 data: bus::Json::of(&data).unwrap(),
             };
-            rules.told(&event, now).map(|told| told.len())
+            let told = rules.told(&event, now)?;
+            assert!(
+                told.iter().all(|told| told.message.data[USERS].is_null()),
+                "nobody needs to know of the others"
+            );
+            Ok(told.len())
         };
         let users = [Uuid::from_u128(1), Uuid::from_u128(2)];
         assert_eq!(told(MATCH_MADE, json!({ "connection": "here", "user_ids": users })), Ok(2));

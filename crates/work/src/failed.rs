@@ -9,9 +9,6 @@ use crate::item::uuid;
 use crate::statement::{Names, bind_names};
 use crate::{Item, Queue};
 
-/// How many failures are told of at once.
-const TOLD_AT_ONCE: usize = 4;
-
 /// An item that is marked as failed, and why. Its payload is the one that is stored.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedItem<'a> {
@@ -21,10 +18,9 @@ pub struct FailedItem<'a> {
 
 /// Writes what the failure of items entails: see [`Queue::on_failed`].
 pub trait OnFailed: Debug + Send + Sync {
-    /// Adds to the transaction that marks these items as failed, by [`Tx::insert_at_commit`] and the like. It is asked for exactly
-    /// those that are changed by it; perhaps several times in one transaction, and once more in another one if this is not
-    /// committed.
-    fn failed(&self, tx: &mut Tx, items: &[FailedItem<'_>]);
+    /// Adds to the transaction that marks this item as failed, by [`Tx::insert_at_commit`] and the like. It is asked for exactly
+    /// those that are changed by it, and once more in another one if this is not committed.
+    fn failed(&self, tx: &mut Tx, failed: FailedItem<'_>);
 }
 
 /// As it is read: number, id, user, key, its hash, payload, attempts, made at.
@@ -56,13 +52,12 @@ impl Queue {
         Ok(rows.into_iter().map(item).collect())
     }
 
-    /// Has written what the failure of these items entails, a few at a time: they may be large, and a server takes messages up to
-    /// some size only.
+    /// Has written what the failure of these items entails, one after the other: they are rare, may be large, and a server takes
+    /// messages up to some size only.
     pub(crate) async fn tell_failed(&self, tx: &mut Tx, items: &[Item], cause: &str) -> Result<(), Error> {
         let Some(hook) = &self.on_failed else { return Ok(()) };
-        for some in items.chunks(TOLD_AT_ONCE) {
-            let some: Vec<FailedItem<'_>> = some.iter().map(|item| FailedItem { item, cause }).collect();
-            hook.failed(tx, &some);
+        for item in items {
+            hook.failed(tx, FailedItem { item, cause });
             tx.write().await?;
         }
         Ok(())

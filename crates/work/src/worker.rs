@@ -130,10 +130,8 @@ impl<H: Handler> Worker<H> {
             if done.is_empty() {
                 write_at = Instant::now() + WRITTEN_WITHIN;
             }
-            // What was not done others are to try, at once.
-            let is_urgent = outcomes.iter().any(|(_, outcome)| *outcome != Outcome::Done);
             done.extend(outcomes);
-            if is_urgent || done.len() >= BATCHES {
+            if done.len() >= BATCHES {
                 self.write_down_at_home(&mut done).await;
             }
         }

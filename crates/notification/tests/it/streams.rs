@@ -30,6 +30,14 @@ fn counts(unread: i64) -> Told {
     Told::Counts(Counts { unread, unseen: 0 })
 }
 
+fn notification(user: Uuid) -> notification::Notification {
+    let made = serde_json::json!({
+        "notification_id": uuid(7), "user_id": user, "position": 1, "template": "", "texts": {}, "data": {}, "created_at": 0,
+        "expires_at": null, "seen_at": null, "read_at": null, "archived_at": null,
+    });
+    serde_json::from_value(made).unwrap()
+}
+
 /// How many listen to the channel of a user.
 async fn subscribers(keys: &testkit::Keyspace, user: Uuid) -> u64 {
     let mut connection = keys.connect().await;
@@ -139,6 +147,10 @@ async fn a_redis_that_was_killed_is_made_good() {
     quiet(&mut ear).await;
     server.kill().await.unwrap();
     assert!(teller.tell(&[(uuid(1), counts(1))]).await.is_err());
+    // What concerns a stream of the same process gets there without Redis.
+    let told = Told::Notification(Box::new(notification(uuid(1))));
+    assert!(here.tell(&[(uuid(1), told.clone())]).await.is_err());
+    assert_eq!(news(&mut ear).await, told);
     // Whoever begins to listen meanwhile is not kept waiting for long.
     let began = std::time::Instant::now();
     let mut meanwhile = here.listen(uuid(2)).await;

@@ -125,20 +125,40 @@ async fn behind_one_that_was_not_done_its_key_waits(place: &SqlPlace) {
     running.await.unwrap();
 }
 
+/// Does nothing before it may.
+struct Held {
+    may: Arc<tokio::sync::Semaphore>,
+    begun: Arc<tokio::sync::Notify>,
+}
+
+impl Handler for Held {
+    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
+        self.begun.notify_one();
+        let _turn = self.may.acquire().await.unwrap();
+        vec![Outcome::Done; items.len()]
+    }
+}
+
 async fn what_is_on_its_way_is_done_before_a_worker_leaves(place: &SqlPlace) {
     let db = open(place).await;
     let queue = queue_on(db.clone(), patient());
-    let recorder = Recorder::new(|_: &str| Outcome::Done);
-    let (drain, running) = run(&recorder, &queue);
-    is_there(&db, &queue, &recorder).await;
-    let mut tx = db.begin().await.unwrap();
-    let id = Uuid::now_v7();
-    queue.push_next(&mut tx, &[New { id, user: Uuid::nil(), key: "a", payload: b"a:1" }]);
-    tx.commit().await.unwrap();
-    // At the same moment as it is handed over.
+    let (may, begun, drain) = (Arc::new(tokio::sync::Semaphore::new(0)), Arc::default(), Drain::new());
+    let held = Held { may: may.clone(), begun: Arc::clone(&begun) };
+    let worker = Worker::new(queue.clone(), held, ProcessId::generate());
+    let stop = drain.clone();
+    let running = tokio::spawn(async move { worker.run(stop).await.unwrap() });
+    // The worker is there, and busy with the first, wherever that came from; the others wait to be done when it is told to stop.
+    let first = push_next(&db, &queue, &["a:1"]).await;
+    begun.notified().await;
+    let mut others = push_next(&db, &queue, &["b:1"]).await;
+    others.extend(push_next(&db, &queue, &["c:1"]).await);
     drain.request();
+    may.add_permits(1);
     running.await.unwrap();
-    assert_eq!(state(&queue, id).await, (State::Done, 1));
+    assert_eq!(state(&queue, first[0]).await, (State::Done, 1));
+    for id in others {
+        assert_eq!(state(&queue, id).await, (State::Done, 1));
+    }
 }
 
 async fn what_was_handed_over_in_vain_is_claimed_after_the_lease(place: &SqlPlace) {

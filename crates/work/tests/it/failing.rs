@@ -16,6 +16,7 @@ testkit::on_all_stores!(
     a_stale_failure_entails_nothing,
     a_failure_that_becomes_stale_while_it_is_written_entails_nothing,
     a_failure_is_not_written_without_what_it_entails,
+    what_many_large_failures_entail_is_written,
 );
 
 /// Writes what has failed into the table `failures`.
@@ -26,20 +27,12 @@ struct Note {
 }
 
 impl OnFailed for Note {
-    fn failed(&self, tx: &mut Tx, items: &[FailedItem<'_>]) {
+    fn failed(&self, tx: &mut Tx, FailedItem { item, cause }: FailedItem<'_>) {
         let table = if self.is_wrong.load(Ordering::SeqCst) { "nowhere" } else { "failures" };
         let head = format!("INSERT INTO {table} (item_id, user_id, payload, attempts, cause)");
-        let rows = items.iter().map(|FailedItem { item, cause }| {
-            let attempts = i64::from(item.attempts).into();
-            [
-                (&item.id).into(),
-                (&item.user).into(),
-                item.payload.as_slice().into(),
-                attempts,
-                (*cause).into(),
-            ]
-        });
-        tx.insert_at_commit(&head, rows);
+        let attempts = i64::from(item.attempts).into();
+        let (id, user, payload) = ((&item.id).into(), (&item.user).into(), item.payload.as_slice().into());
+        tx.insert_at_commit(&head, [[id, user, payload, attempts, cause.into()]]);
     }
 }
 
@@ -190,4 +183,17 @@ async fn a_failure_is_not_written_without_what_it_entails(place: &SqlPlace) {
     note.is_wrong.store(false, Ordering::SeqCst);
     assert!(claim(&queue).await.is_empty());
     assert_eq!((queue.list(Filter::Failed, 10).await.unwrap().len(), noted(&db).await.len()), (1, 1));
+}
+
+async fn what_many_large_failures_entail_is_written(place: &SqlPlace) {
+    let (db, queue, _) = start(place, config()).await;
+    // More than a server takes at once, and each as much as it takes well.
+    let payload = "x".repeat(1_500_000);
+    for key in 0..8 {
+        push(&db, &queue, &[&format!("{key}:{payload}")]).await;
+    }
+    let items = claim(&queue).await;
+    assert_eq!(items.len(), 8);
+    let finished = queue.finish(&all(&items, &Outcome::Failed("too large".into()))).await.unwrap();
+    assert_eq!((finished.failed, noted(&db).await.len()), (8, 8));
 }

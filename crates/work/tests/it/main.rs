@@ -41,7 +41,7 @@ const MIGRATIONS: Migrations = Migrations {
             sqlite: "CREATE TABLE failures (item_id BLOB NOT NULL, user_id BLOB NOT NULL, payload BLOB NOT NULL, \
                      attempts INTEGER NOT NULL, cause TEXT NOT NULL) STRICT",
             mysql: "CREATE TABLE failures (item_id BINARY(16) NOT NULL, user_id BINARY(16) NOT NULL, \
-                    payload BLOB NOT NULL, attempts BIGINT NOT NULL, cause TEXT NOT NULL)",
+                    payload MEDIUMBLOB NOT NULL, attempts BIGINT NOT NULL, cause TEXT NOT NULL)",
         },
     ],
 };
