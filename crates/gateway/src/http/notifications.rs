@@ -216,7 +216,7 @@ pub(super) async fn counts(
 /// One of the inbox
 #[utoipa::path(
     get, path = "/v1/notifications/{notification_id}", operation_id = "notification", tag = "player",
-    params(("notification_id" = String, Path)),
+    params(("notification_id" = Uuid, Path)),
     responses(
         (status = 200, description = "The notification", body = NotificationAnswer),
         (status = 400, description = "That is not the id of a notification"),
