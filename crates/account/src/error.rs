@@ -49,15 +49,11 @@ impl Error {
 
     /// Whether the transaction met another one, left nothing behind, and finds out who won when it is tried again.
     pub(crate) const fn is_conflict(&self) -> bool {
-        matches!(
-            self,
-            Self::Raced
-                | Self::Db(
-                    db::Error::Busy(_)
-                        | db::Error::Duplicate(_)
-                        | db::Error::Lock(hierlock::Error::Deadlock(_))
-                )
-        )
+        match self {
+            Self::Raced => true,
+            Self::Db(error) => error.is_conflict(),
+            _ => false,
+        }
     }
 }
 

@@ -18,6 +18,7 @@ mod idempotency;
 mod metrics;
 mod migrate;
 mod pooled;
+mod retry;
 mod script;
 mod tx;
 
@@ -27,6 +28,7 @@ pub use doctor::examine;
 pub use error::Error;
 pub use idempotency::{BadKey, Earlier, IdempotencyKey};
 pub use migrate::{Migration, Migrations, Status};
+pub use retry::retrying;
 pub use script::Value;
 pub use tx::{Conn, Raw, Tx};
 

@@ -148,8 +148,7 @@ impl Teller {
         };
         fault::point("notification_broadcast.step");
         *broadcast = next;
-        let told = self.notifications.tell(&made).await;
-        self.notifications.settle(&made, told).await;
+        self.notifications.deliver(&made).await;
         Ok(Step::More)
     }
 }

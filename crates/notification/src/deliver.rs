@@ -84,7 +84,7 @@ impl Deliveries {
             let notification = &one.notification;
             // It is made of plain values.
             let payload = serde_json::to_vec(notification).unwrap_or_default();
-            for channel in &one.channels {
+            for channel in &one.message.channels {
                 let list = match channel {
                     Channel::Live => &mut live,
                     Channel::Log => &mut log,
@@ -206,7 +206,7 @@ fn items(deliveries: &[(Uuid, Uuid, String, Vec<u8>)]) -> Vec<New<'_>> {
 
 /// Those that go to streams.
 fn live_of(made: &Made) -> impl Iterator<Item = &Notification> {
-    made.0.iter().filter(|one| one.channels.contains(&Channel::Live)).map(|one| &one.notification)
+    made.0.iter().filter(|one| one.message.channels.contains(&Channel::Live)).map(|one| &one.notification)
 }
 
 /// The name of a delivery: always the same for the same notification and destination.

@@ -32,6 +32,16 @@ pub enum Error {
     Db(#[from] db::Error),
 }
 
+impl Error {
+    /// Whether a transaction met another one.
+    pub(crate) const fn is_conflict(&self) -> bool {
+        match self {
+            Self::Db(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
+}
+
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {

@@ -149,19 +149,21 @@ impl Inbox {
                 Which::These(&ids)
             }
         };
-        let now = self.clock.now();
-        let marking = async {
-            let mut tx = self.db.begin().await?;
-            let changed = store::mark(&mut tx, user, which, mark, now, self.kept).await?;
-            tx.commit().await?;
-            Ok::<_, db::Error>(changed)
-        };
-        let changed = self.db.bounded(marking).await?;
+        let changed =
+            db::retrying(db::Error::is_conflict, || self.db.bounded(self.try_mark(user, which, mark)))
+                .await?;
         let counts = self.counts(user).await?;
         if changed > 0 {
             // Only a courtesy to the player's other devices.
             let _ = self.live.tell(&[(user, Told::Counts(counts))]).await;
         }
         Ok(counts)
+    }
+
+    async fn try_mark(&self, user: Uuid, which: Which<'_>, mark: Mark) -> Result<u64, db::Error> {
+        let mut tx = self.db.begin().await?;
+        let changed = store::mark(&mut tx, user, which, mark, self.clock.now(), self.kept).await?;
+        tx.commit().await?;
+        Ok(changed)
     }
 }

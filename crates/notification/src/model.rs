@@ -1,6 +1,6 @@
 //! What a player is told.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -72,7 +72,8 @@ pub(crate) struct Message {
     pub(crate) template: String,
     pub(crate) texts: Texts,
     pub(crate) data: Value,
-    pub(crate) channels: Vec<Channel>,
+    /// Each once: a delivery goes by the name of its channel.
+    pub(crate) channels: BTreeSet<Channel>,
     /// Milliseconds since the Unix epoch.
     pub(crate) expires_at: Option<i64>,
     pub(crate) traceparent: Option<String>,

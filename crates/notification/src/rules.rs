@@ -1,6 +1,6 @@
 //! What becomes of an event: whom it concerns, and what they are told.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,7 +41,7 @@ pub struct Rules {
 pub(crate) struct Template {
     name: String,
     fields: Vec<String>,
-    channels: Vec<Channel>,
+    channels: BTreeSet<Channel>,
     expires_after: Option<Duration>,
     texts: Vec<(String, TextTemplate, TextTemplate)>,
 }
@@ -142,7 +142,7 @@ impl Template {
         Self {
             name: name.to_owned(),
             fields: given.fields.iter().filter(|field| !can_do_without(field)).cloned().collect(),
-            channels: given.channels.clone(),
+            channels: given.channels.iter().cloned().collect(),
             expires_after: given.expires_after,
             texts: texts.map(|(lang, text)| (lang.clone(), text.title.clone(), text.body.clone())).collect(),
         }
@@ -153,7 +153,7 @@ impl Template {
         Arc::new(Self {
             name,
             fields: Vec::new(),
-            channels: Vec::new(),
+            channels: BTreeSet::new(),
             expires_after: None,
             texts: Vec::new(),
         })
@@ -166,7 +166,7 @@ impl Template {
         Self {
             name: name.to_owned(),
             fields: Vec::new(),
-            channels: vec![Channel::Live],
+            channels: BTreeSet::from([Channel::Live]),
             expires_after: None,
             texts: texts.into_iter().map(|(title, body)| ("en".to_owned(), title, body)).collect(),
         }

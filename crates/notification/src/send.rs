@@ -72,8 +72,7 @@ impl Notifications {
             Recipients::All => Vec::new(),
         };
         let (sent, made) = self.retrying(|| self.try_send(&key, request, &known, &message)).await?;
-        let told = self.tell(&made).await;
-        self.settle(&made, told).await;
+        self.deliver(&made).await;
         Ok(sent)
     }
 
@@ -168,7 +167,7 @@ impl Notifications {
                     template: String::new(),
                     texts: texts.clone(),
                     data: request.data.clone(),
-                    channels: channels.clone(),
+                    channels: channels.iter().cloned().collect(),
                     expires_at: None,
                     traceparent: None,
                 }

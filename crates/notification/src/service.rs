@@ -1,25 +1,20 @@
 //! Notifications are made here, and nowhere else: in one transaction with what makes them necessary.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use account::Accounts;
+use base::Clock;
 use base::error::chain;
 use base::id::{ProcessId, Uuid};
-use base::{Backoff, Clock};
 use bus::Event;
 use db::{Db, Tx};
 
 use crate::broadcast::Broadcasts;
 use crate::deliver::{Deliveries, Told, Webhooks};
 use crate::metrics::Metrics;
-use crate::model::{Addressed, Channel, Notification};
+use crate::model::{Addressed, Message, Notification};
 use crate::rules::Rules;
 use crate::{Config, Error, store};
-
-/// The first one included.
-const ATTEMPTS: u32 = 8;
-const BETWEEN: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(500));
 
 /// How much is written to the database at once: servers refuse messages that are too long, and values are written in hexadecimal.
 const MESSAGE: usize = 1 << 20;
@@ -57,7 +52,7 @@ pub(crate) struct Made(pub(crate) Vec<MadeOne>);
 #[derive(Clone, Debug)]
 pub(crate) struct MadeOne {
     pub(crate) notification: Notification,
-    pub(crate) channels: Vec<Channel>,
+    pub(crate) message: Arc<Message>,
 }
 
 impl Made {
@@ -85,7 +80,7 @@ impl MadeOne {
     fn size(&self) -> usize {
         let Notification { texts, data, .. } = &self.notification;
         let texts: usize = texts.values().map(|text| text.title.len() + text.body.len()).sum();
-        (texts + data.to_string().len() + 500) * (1 + self.channels.len())
+        (texts + data.to_string().len() + 500) * (1 + self.message.channels.len())
     }
 }
 
@@ -140,19 +135,7 @@ impl Notifications {
     /// Puts messages into the inboxes of their users, and their deliveries into the queues, in the caller's transaction.
     pub(crate) async fn make(&self, tx: &mut Tx, messages: &[Addressed]) -> Result<Made, db::Error> {
         let Parts { clock, config, deliveries, process, .. } = &*self.0;
-        let placed = store::place(tx, messages, clock.now()).await?;
-        // In the same order, without those of users who were erased.
-        let mut messages = messages.iter();
-        let with_channels = |notification: Notification| {
-            let id = notification.notification_id;
-            let addressed = messages.find(|addressed| *addressed.id.as_uuid() == id)?;
-            let mut channels = addressed.message.channels.clone();
-            // A delivery goes by the name of its channel: one that is named twice is one.
-            channels.sort_unstable();
-            channels.dedup();
-            Some(MadeOne { notification, channels })
-        };
-        let made: Vec<MadeOne> = placed.into_iter().filter_map(with_channels).collect();
+        let made = store::place(tx, messages, clock.now()).await?;
         let mut rest = &made[..];
         while !rest.is_empty() {
             let (some, others) = rest.split_at(fitting(rest));
@@ -172,6 +155,12 @@ impl Notifications {
         self.0.deliveries.tell(made).await
     }
 
+    /// Tells the streams, and writes that down.
+    pub(crate) async fn deliver(&self, made: &Made) {
+        let told = self.tell(made).await;
+        self.settle(made, told).await;
+    }
+
     /// Writes down that they were told. Whatever goes wrong here is made good by the workers of the queues.
     pub(crate) async fn settle(&self, made: &Made, told: Told) {
         self.0.deliveries.settle(made, told).await;
@@ -181,23 +170,11 @@ impl Notifications {
         Ok(self.0.db.begin().await?)
     }
 
-    /// Runs an attempt, which has a transaction of its own, until it does not meet another one or attempts are used up; then its last
-    /// error is returned.
+    /// Runs an attempt, which has a transaction of its own, again while it meets another one.
     pub(crate) async fn retrying<T, F>(&self, mut attempt: impl FnMut() -> F) -> Result<T, Error>
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut failures = 0;
-        loop {
-            let error = match self.0.db.bounded(attempt()).await {
-                Err(Error::Db(error @ (db::Error::Busy(_) | db::Error::Duplicate(_)))) => error,
-                done => return done,
-            };
-            failures += 1;
-            if failures == ATTEMPTS {
-                return Err(error.into());
-            }
-            tokio::time::sleep(BETWEEN.after(failures)).await;
-        }
+        db::retrying(Error::is_conflict, || self.0.db.bounded(attempt())).await
     }
 }

@@ -11,6 +11,7 @@ use db::{Conn, Db, Error, Tx, Value};
 use sqlx::AssertSqlSafe;
 
 use crate::model::{Addressed, Counts, Mark, Notification};
+use crate::service::MadeOne;
 
 pub(crate) use self::remove::{Left, erase, erase_letters, forget_events, remove_old};
 
@@ -73,7 +74,7 @@ pub(crate) async fn place(
     tx: &mut Tx,
     messages: &[Addressed],
     now: Timestamp,
-) -> Result<Vec<Notification>, Error> {
+) -> Result<Vec<MadeOne>, Error> {
     let mut counts: BTreeMap<Uuid, i64> = BTreeMap::new();
     for message in messages {
         *counts.entry(message.user).or_default() += 1;
@@ -82,7 +83,7 @@ pub(crate) async fn place(
     let placed = messages.iter().filter_map(|Addressed { id, user, message }| {
         let position = next.get_mut(user)?;
         *position += 1;
-        Some(Notification {
+        let notification = Notification {
             notification_id: *id.as_uuid(),
             user_id: *user,
             position: *position,
@@ -95,7 +96,8 @@ pub(crate) async fn place(
             read_at: None,
             archived_at: None,
             traceparent: message.traceparent.clone(),
-        })
+        };
+        Some(MadeOne { notification, message: message.clone() })
     });
     Ok(placed.collect())
 }

@@ -138,8 +138,7 @@ impl Notifications {
     /// happens once: whoever comes second finds no letter.
     pub async fn replay(&self, id: Uuid, after: Duration) -> Result<(), Error> {
         let made = self.retrying(|| self.try_replay(id, after)).await?;
-        let told = self.tell(&made).await;
-        self.settle(&made, told).await;
+        self.deliver(&made).await;
         Ok(())
     }
 
