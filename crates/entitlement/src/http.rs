@@ -3,22 +3,18 @@
 use account::{AccountId, UserId};
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use base::error::{Coded, chain};
 use base::{Code, Timestamp};
-use runtime::http::{Body, Caller, Problem, Query, Right};
+use runtime::http::{Body, Caller, Problem, Query, Right, answered_before, idempotency_key};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
 
 use crate::answer::{Answer, Applied, EntitlementView, HistoryEntry};
 use crate::model::{Action, Change, Holding};
 use crate::{Entitlements, Error, ListOptions};
-
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Says that an answer had been given before.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 const LISTED: u32 = 100;
 const MOST: u32 = 1_000;
@@ -323,12 +319,7 @@ async fn apply(
     changes: Vec<Change>,
 ) -> Result<Answer, Problem> {
     caller.require(Right::Entitlements)?;
-    let key = headers.get(IDEMPOTENCY_KEY).ok_or_else(|| {
-        let detail = "Send the header Idempotency-Key, with a key of the request's own: the id of the purchase, for example.";
-        Problem::new(Code::InvalidArgument).detail(detail)
-    })?;
-    // What is not ASCII is refused with what a key looks like.
-    let key = key.to_str().unwrap_or_default();
+    let key = idempotency_key(headers)?;
     entitlements.apply(caller.name(), key, &changes).await.map_err(problem)
 }
 
@@ -340,11 +331,8 @@ fn one(answer: &Answer) -> Result<Response, Problem> {
 }
 
 fn json(answer: &Answer, text: String) -> Response {
-    let mut response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
-    if answer.is_replayed() {
-        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-    }
-    response
+    let response = ([(header::CONTENT_TYPE, "application/json")], text).into_response();
+    answered_before(response, answer.is_replayed())
 }
 
 fn ids(user: &str, account: &str) -> Result<(UserId, AccountId), Problem> {

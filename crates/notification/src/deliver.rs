@@ -23,7 +23,7 @@ use db::{Db, Tx};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::timeout;
-use work::{Keeper, New, Outcome, Queue, Worker};
+use work::{Entry, Keeper, New, Outcome, Queue, State, Worker};
 
 use crate::dead::Bury;
 use crate::live::Live;
@@ -138,6 +138,19 @@ impl Deliveries {
         }
     }
 
+    /// The deliveries of a notification that are known still, each with its channel.
+    pub async fn of(&self, notification: Uuid) -> Result<Vec<(Channel, Entry)>, db::Error> {
+        let webhooks =
+            self.0.webhooks.names().map(|name| (Channel::Webhook(name.to_owned()), &self.0.webhook));
+        let all = [(Channel::Live, &self.0.live), (Channel::Log, &self.0.log)].into_iter().chain(webhooks);
+        let mut found = Vec::new();
+        for (channel, queue) in all {
+            let entry = queue.find(delivery_id(notification, &channel)).await?;
+            found.extend(entry.map(|entry| (channel, entry)));
+        }
+        Ok(found)
+    }
+
     pub(crate) fn webhooks(&self) -> &Webhooks {
         &self.0.webhooks
     }
@@ -189,6 +202,16 @@ impl Deliveries {
         let Inner { live, log, webhook, .. } = &*self.0;
         let (live, log, webhook) = futures::join!(keep(live), keep(log), keep(webhook));
         live.and(log).and(webhook)
+    }
+}
+
+/// As deliveries name the states of their items.
+pub(crate) const fn state_word(state: State) -> &'static str {
+    match state {
+        State::Pending => "PENDING",
+        State::InFlight => "PROCESSING",
+        State::Done => "SENT",
+        State::Failed | State::Skipped => "FAILED",
     }
 }
 

@@ -5,24 +5,20 @@ use std::collections::BTreeMap;
 use account::UserId;
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use base::Code;
 use base::error::{Coded, chain};
 use base::id::Uuid;
-use runtime::http::{Body, Caller, Problem, Right};
+use runtime::http::{Body, Caller, Problem, Right, answered_before, idempotency_key};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{OpenApi, ToSchema};
-use work::State as WorkState;
 
+use crate::deliver::state_word;
 use crate::model::{Channel, Text};
 use crate::{Content, Error, Notifications, Recipients, Request, Sent};
-
-const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-/// Says that an answer had been given before.
-const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
 /// The description of these routes.
 #[derive(Debug, OpenApi)]
@@ -136,19 +132,13 @@ async fn send(
     Body(request): Body<SendRequest>,
 ) -> Result<Response, Problem> {
     caller.require(Right::Notifications)?;
-    let key = headers.get(IDEMPOTENCY_KEY).ok_or_else(|| {
-        invalid("Send the header Idempotency-Key, with a key of the request's own: the id of a campaign, for example.")
-    })?;
+    let key = idempotency_key(&headers)?;
     let request = request.sound()?;
-    let key = key.to_str().unwrap_or_default();
     let (sent, is_replayed) = notifications.send(caller.name(), key, &request).await.map_err(problem)?;
     let Sent { id, told, unknown } = sent;
     let status = if told.is_some() { StatusCode::OK } else { StatusCode::ACCEPTED };
-    let mut response = (status, Json(SendAnswer { id, told, unknown_user_ids: unknown })).into_response();
-    if is_replayed {
-        response.headers_mut().insert(REPLAYED, HeaderValue::from_static("true"));
-    }
-    Ok(response)
+    let response = (status, Json(SendAnswer { id, told, unknown_user_ids: unknown })).into_response();
+    Ok(answered_before(response, is_replayed))
 }
 
 /// How far a broadcast to all users is.
@@ -174,12 +164,7 @@ async fn broadcast(
         Problem::new(Code::NotFound)
             .detail("There is no such broadcast, or it was done and has been forgotten.")
     })?;
-    let state = match progress.state {
-        WorkState::Pending => "PENDING",
-        WorkState::InFlight => "PROCESSING",
-        WorkState::Done => "SENT",
-        WorkState::Failed | WorkState::Skipped => "FAILED",
-    };
+    let state = state_word(progress.state);
     Ok(Json(BroadcastAnswer { id, state, told: progress.told, cause: progress.cause }))
 }
 

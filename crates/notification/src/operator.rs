@@ -12,6 +12,7 @@ use runtime::http::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::deliver::state_word;
 use crate::http::problem;
 use crate::{KINDS, Letter, Letters, Notifications};
 
@@ -29,8 +30,8 @@ pub type Operator = Notifications;
 /// Filled once there are notifications.
 pub type Slot = Arc<OnceLock<Operator>>;
 
-/// `/dlq` (list), `/dlq/{letter}` and its `replay` and `discard`, `/dlq/replay`, `/dlq/discard`, `/webhooks` and
-/// `/webhooks/{name}/enable`. They answer `503` until the slot is filled.
+/// `/dlq` (list), `/dlq/{letter}` and its `replay` and `discard`, `/dlq/replay`, `/dlq/discard`, `/notifications/{notification}`,
+/// `/webhooks` and `/webhooks/{name}/enable`. They answer `503` until the slot is filled.
 pub fn operator_routes(slot: &Slot) -> Router {
     Router::new()
         .route("/dlq", get(list))
@@ -39,6 +40,7 @@ pub fn operator_routes(slot: &Slot) -> Router {
         .route("/dlq/{letter}", get(show))
         .route("/dlq/{letter}/replay", post(replay))
         .route("/dlq/{letter}/discard", post(discard))
+        .route("/notifications/{notification}", get(follow))
         .route("/webhooks", get(webhooks))
         .route("/webhooks/{name}/enable", post(enable))
         .with_state(slot.clone())
@@ -150,6 +152,25 @@ async fn discard_some(
     }
     tracing::warn!(letters = discarded, ?which, "discarded by an operator");
     Ok(Json(json!({ "discarded": discarded, "next": next })))
+}
+
+/// What became of a notification, on each of its channels.
+async fn follow(State(slot): State<Slot>, Path(notification): Path<String>) -> Result<Json<Value>, Problem> {
+    let (notifications, id) = (filled(&slot)?, id("notification", &notification)?);
+    let deliveries = notifications.deliveries().of(id).await.map_err(|error| problem(error.into()))?;
+    if deliveries.is_empty() {
+        let detail = "No delivery of this notification is known: there is no such notification, it goes to the inbox alone, or its \
+            deliveries were done and have been forgotten (notification.delivery.retention).";
+        return Err(Problem::new(Code::NotFound).detail(detail));
+    }
+    let deliveries = deliveries.into_iter().map(|(channel, entry)| {
+        json!({
+            "channel": channel, "state": state_word(entry.state), "user_id": entry.user, "attempts": entry.attempts,
+            "created": entry.created.to_rfc3339(), "due": entry.due.to_rfc3339(), "holder": entry.holder,
+            "cause": entry.cause,
+        })
+    });
+    Ok(Json(json!({ "notification_id": id, "deliveries": deliveries.collect::<Vec<_>>() })))
 }
 
 async fn webhooks(State(slot): State<Slot>) -> Result<Json<Value>, Problem> {

@@ -179,6 +179,19 @@ pub enum LocksCommand {
     Matrix,
 }
 
+/// Which process is asked, and how it is told.
+#[derive(Debug, Args)]
+pub struct AtAdmin {
+    /// The admin address of a running process [default: that of listen.admin]
+    #[arg(long, value_name = "URL", global = true)]
+    pub admin: Option<String>,
+    /// Print JSON, for scripts
+    #[arg(long, global = true)]
+    pub json: bool,
+    #[command(flatten)]
+    pub from: From,
+}
+
 /// Look at events on their way to the bus, and mend what is stuck
 ///
 /// Asks a running process at its admin port, which listen.admin says where it is: any process, or `playhouse dev`.
@@ -190,14 +203,8 @@ pub enum LocksCommand {
   playhouse outbox retry 0198c0de-0000-7000-8000-000000000001
   playhouse outbox republish --since 10m    after NATS lost what it had acknowledged")]
 pub struct Outbox {
-    /// The admin address of a running process [default: that of listen.admin]
-    #[arg(long, value_name = "URL", global = true)]
-    pub admin: Option<String>,
-    /// Print JSON, for scripts
-    #[arg(long, global = true)]
-    pub json: bool,
     #[command(flatten)]
-    pub from: From,
+    pub at: AtAdmin,
     #[command(subcommand)]
     pub what: OutboxCommand,
 }
@@ -290,14 +297,8 @@ pub struct Token {
   playhouse tickets show dbt8pcfejq8o287bsa0g
   playhouse tickets --admin http://10.0.0.7:8082 release dbt8pcfejq8o287bsa0g")]
 pub struct Tickets {
-    /// The admin address of a running process [default: that of listen.admin]
-    #[arg(long, value_name = "URL", global = true)]
-    pub admin: Option<String>,
-    /// Print JSON, for scripts
-    #[arg(long, global = true)]
-    pub json: bool,
     #[command(flatten)]
-    pub from: From,
+    pub at: AtAdmin,
     #[command(subcommand)]
     pub what: TicketsCommand,
 }

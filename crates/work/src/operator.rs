@@ -8,7 +8,7 @@ use db::Error;
 use sqlx::AssertSqlSafe;
 
 use crate::item::{DONE, FAILED, OPEN, SKIPPED, uuid};
-use crate::statement::{IDS_AT_ONCE, ListStatement, Names, Text, bind_list, bind_names};
+use crate::statement::{ListStatement, Text, bind_list};
 use crate::{Queue, State};
 
 /// How many items are sent again by one statement.
@@ -62,7 +62,6 @@ pub(crate) struct OperatorTexts {
     of_state: Arc<str>,
     by_item_id: Arc<str>,
     by_number: Arc<str>,
-    states: ListStatement,
     blocked: Arc<str>,
     done_since: Arc<str>,
     again: ListStatement,
@@ -82,10 +81,6 @@ impl OperatorTexts {
             of_state: select("{by_state} WHERE state = ? AND id < ? ORDER BY due_at, id LIMIT ?"),
             by_item_id: select("WHERE item_id = ?"),
             by_number: select("WHERE id = ?"),
-            states: text.list(
-                "SELECT item_id, state, holder IS NOT NULL FROM {table} WHERE item_id IN ({list})",
-                IDS_AT_ONCE,
-            ),
             blocked: text.fixed(&format!(
                 "SELECT f.item_key, f.id, f.item_id, f.cause, f.due_at, \
                  (SELECT COUNT(*) FROM {{table}} w WHERE w.key_hash = f.key_hash AND w.id > f.id AND w.state = {OPEN}) \
@@ -155,23 +150,6 @@ impl Queue {
             let row: Option<Row> =
                 db::on!(connection, raw => sqlx::query_as(text).bind(number).fetch_optional(raw).await?);
             Ok(row.map(entry))
-        };
-        self.db.bounded(reading).await
-    }
-
-    /// The states of those of the items that there are, in no particular order.
-    pub async fn states(&self, ids: &[Uuid]) -> Result<Vec<(Uuid, State)>, Error> {
-        let reading = async {
-            let mut connection = self.db.connection().await?;
-            let mut states = Vec::with_capacity(ids.len());
-            for ids in ids.chunks(IDS_AT_ONCE) {
-                let (text, padding) = self.operator.states.of(ids.len());
-                let rows: Vec<(Vec<u8>, i32, i64)> = db::on!(connection, raw => {
-                    bind_names!(sqlx::query_as(text), Names::Ids(ids), padding).fetch_all(raw).await?
-                });
-                states.extend(rows.iter().map(|(id, state, held)| (uuid(id), State::of(*state, *held != 0))));
-            }
-            Ok(states)
         };
         self.db.bounded(reading).await
     }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use super::From;
+use super::AtAdmin;
 
 /// Look at what could not be told, and replay or discard it
 ///
@@ -17,14 +17,8 @@ use super::From;
   playhouse dlq replay --destination webhook:crm --rate 20/s    once the CRM is back, gently
   playhouse dlq discard --user 01990000-0000-7000-8000-000000000001 --yes")]
 pub struct Dlq {
-    /// The admin address of a running process [default: that of listen.admin]
-    #[arg(long, value_name = "URL", global = true)]
-    pub admin: Option<String>,
-    /// Print JSON, for scripts
-    #[arg(long, global = true)]
-    pub json: bool,
     #[command(flatten)]
-    pub from: From,
+    pub at: AtAdmin,
     #[command(subcommand)]
     pub what: DlqCommand,
 }
@@ -107,14 +101,8 @@ pub struct Fits {
   playhouse webhooks list
   playhouse webhooks enable crm && playhouse dlq replay --destination webhook:crm")]
 pub struct Webhooks {
-    /// The admin address of a running process [default: that of listen.admin]
-    #[arg(long, value_name = "URL", global = true)]
-    pub admin: Option<String>,
-    /// Print JSON, for scripts
-    #[arg(long, global = true)]
-    pub json: bool,
     #[command(flatten)]
-    pub from: From,
+    pub at: AtAdmin,
     #[command(subcommand)]
     pub what: WebhooksCommand,
 }

@@ -19,31 +19,31 @@ const PAGE: u32 = 100;
 const COUNTED: u32 = 1_000;
 
 pub(super) async fn run(args: Dlq) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.admin.as_deref(), &args.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
     let shown = match args.what {
         DlqCommand::List { fits, limit } => {
             let found = admin.ask(Method::GET, &format!("/dlq?limit={limit}{}", fits.query())).await?;
-            if args.json { found.to_string() } else { list(&found) }
+            if args.at.json { found.to_string() } else { list(&found) }
         }
         DlqCommand::Show { letter } => {
             let found = admin.ask(Method::GET, &path(&letter)).await?;
-            if args.json { found.to_string() } else { show(&found) }
+            if args.at.json { found.to_string() } else { show(&found) }
         }
         DlqCommand::Replay { chosen, rate } => match chosen.sound()? {
             Which::One(letter) => {
                 let found = admin.ask(Method::POST, &format!("{}/replay", path(&letter))).await?;
-                if args.json { found.to_string() } else { format!("{} is replayed", text(&found["id"])) }
+                if args.at.json { found.to_string() } else { format!("{} is replayed", text(&found["id"])) }
             }
-            Which::Some(fits) => return replay(&admin, &fits, rate, args.json).await,
+            Which::Some(fits) => return replay(&admin, &fits, rate, args.at.json).await,
         },
         DlqCommand::Discard { chosen, yes } => match chosen.sound()? {
             Which::One(letter) => {
                 let found = admin.ask(Method::POST, &format!("{}/discard", path(&letter))).await?;
-                if args.json { found.to_string() } else { format!("{} is discarded", text(&found["id"])) }
+                if args.at.json { found.to_string() } else { format!("{} is discarded", text(&found["id"])) }
             }
             Which::Some(fits) => {
                 let discarded = discard(&admin, &fits, yes).await?;
-                if args.json {
+                if args.at.json {
                     json!({ "discarded": discarded }).to_string()
                 } else {
                     format!("discarded {}", letters(discarded))

@@ -14,33 +14,33 @@ use crate::answer;
 use crate::cli::{Outbox, OutboxCommand};
 
 pub(super) async fn run(args: Outbox) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.admin.as_deref(), &args.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
     let ask = async |method: Method, path: String| admin.ask(method, &path).await;
     let shown = match &args.what {
         OutboxCommand::List { state, limit } => {
             let found = ask(Method::GET, format!("/outbox?state={state}&limit={limit}")).await?;
-            if args.json { found.to_string() } else { list(&found) }
+            if args.at.json { found.to_string() } else { list(&found) }
         }
         OutboxCommand::Blocked { limit } => {
             let found = ask(Method::GET, format!("/outbox/blocked?limit={limit}")).await?;
-            if args.json { found.to_string() } else { blocked(&found) }
+            if args.at.json { found.to_string() } else { blocked(&found) }
         }
         OutboxCommand::Show { event } => {
             let found = ask(Method::GET, path(event)).await?;
-            if args.json { found.to_string() } else { show(&found) }
+            if args.at.json { found.to_string() } else { show(&found) }
         }
         OutboxCommand::Retry { event } => {
             let found = ask(Method::POST, format!("{}/retry", path(event))).await?;
-            if args.json { found.to_string() } else { format!("{} is tried again", text(&found["id"])) }
+            if args.at.json { found.to_string() } else { format!("{} is tried again", text(&found["id"])) }
         }
         OutboxCommand::Skip { event } => {
             let found = ask(Method::POST, format!("{}/skip", path(event))).await?;
-            if args.json { found.to_string() } else { format!("{} is given up", text(&found["id"])) }
+            if args.at.json { found.to_string() } else { format!("{} is given up", text(&found["id"])) }
         }
         OutboxCommand::Republish { since } => {
             let since = moment(since, Clock::system().now())?.to_rfc3339();
             let found = ask(Method::POST, format!("/outbox/republish?since={since}")).await?;
-            if args.json {
+            if args.at.json {
                 found.to_string()
             } else {
                 format!("{} events that were published since {since} are published again", found["events"])

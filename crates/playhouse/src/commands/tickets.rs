@@ -10,16 +10,16 @@ use crate::answer;
 use crate::cli::{Tickets, TicketsCommand};
 
 pub(super) async fn run(args: Tickets) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.admin.as_deref(), &args.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
     let ask = async |method: Method, path: String| admin.ask(method, &path).await;
     let shown = match &args.what {
         TicketsCommand::List { limit } => {
             let found = ask(Method::GET, format!("/tickets?limit={limit}")).await?;
-            if args.json { found.to_string() } else { list(&found) }
+            if args.at.json { found.to_string() } else { list(&found) }
         }
         TicketsCommand::Show { ticket_id } => {
             let found = ask(Method::GET, path(ticket_id)).await?;
-            if args.json { found.to_string() } else { show(&found) }
+            if args.at.json { found.to_string() } else { show(&found) }
         }
         TicketsCommand::Release { ticket_id } => {
             ask(Method::POST, format!("{}/release", path(ticket_id))).await?;

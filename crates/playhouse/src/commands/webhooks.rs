@@ -10,16 +10,16 @@ use crate::answer;
 use crate::cli::{Webhooks, WebhooksCommand};
 
 pub(super) async fn run(args: Webhooks) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.admin.as_deref(), &args.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
     let shown = match &args.what {
         WebhooksCommand::List => {
             let found = admin.ask(Method::GET, "/webhooks").await?;
-            if args.json { found.to_string() } else { list(&found) }
+            if args.at.json { found.to_string() } else { list(&found) }
         }
         WebhooksCommand::Enable { name } => {
             let path = format!("/webhooks/{}/enable", utf8_percent_encode(name, NON_ALPHANUMERIC));
             let found = admin.ask(Method::POST, &path).await?;
-            if args.json { found.to_string() } else { enabled(&found) }
+            if args.at.json { found.to_string() } else { enabled(&found) }
         }
     };
     answer(&shown)?;

@@ -211,3 +211,31 @@ async fn where_nobody_answers_the_operator_is_told_what_to_do() {
         assert!(code == 1 && error.contains("--admin"), "{error}");
     }
 }
+
+/// The state of a delivery, as the admin port tells it.
+async fn follow(told: &Told, notification: &Value) -> Value {
+    let id = notification.as_str().unwrap();
+    let (status, mut answer) = get(format!("http://{}/notifications/{id}", told.admin)).await;
+    assert_eq!((status, answer["notification_id"].as_str()), (200, Some(id)), "{answer}");
+    assert_eq!(answer["deliveries"].as_array().unwrap().len(), 1, "{answer}");
+    answer["deliveries"][0].take()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_sees_what_became_of_a_notification() {
+    let crm = Crm::start().await;
+    let told = Told::start(&crm).await;
+    told.tell("one").await;
+    let letter = told.wait_for_letters(1).await.remove(0);
+    let notification = &letter["notification_id"];
+    let failed = follow(&told, notification).await;
+    assert_eq!((&failed["channel"], &failed["state"]), (&json!("webhook:crm"), &json!("FAILED")), "{failed}");
+    assert!(failed["cause"].as_str().unwrap().contains("410"), "{failed}");
+    crm.status.store(200, Ordering::Relaxed);
+    assert_eq!(told.run(&["webhooks", "enable", "crm"]).await.0, 0);
+    assert_eq!(told.run(&["dlq", "replay", letter["id"].as_str().unwrap()]).await.0, 0);
+    eventually("it is sent", PATIENCE, async || follow(&told, notification).await["state"] == "SENT").await;
+    let (status, answer) =
+        get(format!("http://{}/notifications/{}", told.admin, "00000000-0000-7000-8000-000000000000")).await;
+    assert_eq!(status, 404, "{answer}");
+}

@@ -8,7 +8,6 @@ use super::*;
 testkit::on_all_stores!(
     only_what_was_finished_long_ago_is_removed,
     items_can_be_found_and_decided_on,
-    the_states_of_many_are_told_at_once,
     a_decision_takes_an_item_from_its_holder,
     a_decision_on_one_item_leaves_the_waits_and_leases_of_others,
     it_is_told_who_has_an_item_and_since_when_it_is_what_it_is,
@@ -73,26 +72,6 @@ async fn items_can_be_found_and_decided_on(place: &SqlPlace) {
     assert_eq!(queue.retry(items[0].number).await.unwrap(), Err(Unfit::Finished));
     assert_eq!(queue.skip(items[0].number).await.unwrap(), Err(Unfit::Finished));
     assert_eq!(queue.retry(items[1].number).await.unwrap(), Err(Unfit::NotFailed));
-}
-
-async fn the_states_of_many_are_told_at_once(place: &SqlPlace) {
-    let db = open(place).await;
-    let queue = queue_on(db.clone(), config());
-    push(&db, &queue, &["d:1", "f:1", "s:1", "h:1", "p:1", "other:1"]).await;
-    let items = claim(&queue).await;
-    queue.finish(&all(&items[..1], &Outcome::Done)).await.unwrap();
-    queue.finish(&all(&items[1..2], &Outcome::Failed("x".into()))).await.unwrap();
-    queue.skip(items[2].number).await.unwrap().unwrap();
-    queue.finish(&all(&items[4..5], &Outcome::NotTried("x".into()))).await.unwrap();
-    // More than fit into one statement, and most of them nobody's.
-    let mut ids: Vec<Uuid> = items[..3].iter().map(|item| item.id).collect();
-    ids.extend((0..1_000).map(|_| Uuid::now_v7()));
-    ids.extend(items[3..5].iter().map(|item| item.id));
-    let mut states = queue.states(&ids).await.unwrap();
-    states.sort_unstable();
-    let expected = [State::Done, State::Failed, State::Skipped, State::InFlight, State::Pending];
-    assert_eq!(states, items.iter().map(|item| item.id).zip(expected).collect::<Vec<_>>());
-    assert!(queue.states(&[]).await.unwrap().is_empty());
 }
 
 async fn a_decision_takes_an_item_from_its_holder(place: &SqlPlace) {
