@@ -4,6 +4,7 @@ mod door;
 mod locks;
 mod matchmaker;
 mod notifier;
+mod reach;
 mod services;
 
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use base::error::Coded;
 use base::id::ProcessId;
-use base::{Backoff, Clock, error};
+use base::{Clock, error};
 use bus::Bus;
 use db::{Db, Migrations};
 use hot::Hot;
@@ -19,10 +20,10 @@ use runtime::Process;
 use runtime::http::admin;
 use runtime::lifecycle::{Drain, LoopError, Part, Stage};
 use runtime::telemetry::MetricsPush;
-use tokio::time::{Instant, timeout_at};
 
 use self::door::{Door, Identity};
 use self::matchmaker::Matchmaker;
+use self::reach::Reach;
 use self::services::Services;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
 use crate::{Settings, VERSION};
@@ -36,9 +37,6 @@ pub(crate) const MIGRATIONS: &[Migrations] = &[
     entitlement::MIGRATIONS,
     notification::MIGRATIONS,
 ];
-
-/// Between attempts to reach a store at start.
-const REACH: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 
 /// Why a process cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -77,18 +75,16 @@ impl Start {
             .merge(door::operator_routes(&issuer_slot));
         process.serve(Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
-        let deadline = Instant::now() + settings.lifecycle.start_timeout;
-        let reach = Reach { deadline, timeout: settings.lifecycle.start_timeout };
+        let reach = Reach { timeout: settings.lifecycle.start_timeout };
         let parts = ["db", "hot", "bus"].map(|name| readiness.part(name));
         let [db_part, hot_part, bus_part] = parts;
-        let open = async || Db::open(&settings.db).await;
-        let db = reach.attempt("db", &db_part, open, Some(deadline)).await?;
+        let db = reach.connect("db", &db_part, async || Db::open(&settings.db).await).await?;
         process.close_at_end("db", {
             let db = db.clone();
             async move { db.close().await }
         });
-        reach.attempt("db", &db_part, async || prepare(&db, &settings).await, None).await?;
-        let locks = reach.attempt("locks", &db_part, async || locks::open(&settings).await, None).await?;
+        reach.prepare("db", &db_part, async || prepare(&db, &settings).await).await?;
+        let locks = reach.prepare("locks", &db_part, async || locks::open(&settings).await).await?;
         metrics.register(|registry| locks.metrics().register(registry));
         let _ = lock_slot.set(locks.clone());
         process.close_at_end("locks", {
@@ -173,69 +169,6 @@ async fn prepare(db: &Db, settings: &Settings) -> Result<(), db::Error> {
     let deployment = db.deployment().await?;
     tracing::info!(%deployment, db = %settings.db.url, "database opened");
     Ok(())
-}
-
-/// Opens stores that may not be there yet.
-struct Reach {
-    deadline: Instant,
-    timeout: Duration,
-}
-
-impl Reach {
-    /// Tries until the store answers, refuses, or the time is over.
-    async fn open<T, E>(
-        &self,
-        store: &'static str,
-        part: &Part,
-        open: impl AsyncFn() -> Result<T, E>,
-    ) -> Result<T, StartError>
-    where
-        E: Coded + Send + Sync + 'static,
-    {
-        let opened = self.attempt(store, part, open, Some(self.deadline)).await?;
-        part.ready();
-        Ok(opened)
-    }
-
-    /// Tries again what fails for the moment. An attempt is cut off at `cut_off`, or not at all: a migration takes the time
-    /// it takes.
-    async fn attempt<T, E>(
-        &self,
-        store: &'static str,
-        part: &Part,
-        attempt: impl AsyncFn() -> Result<T, E>,
-        cut_off: Option<Instant>,
-    ) -> Result<T, StartError>
-    where
-        E: Coded + Send + Sync + 'static,
-    {
-        let unreachable = |source| StartError::Unreachable { store, after: self.timeout, source };
-        for failures in 1.. {
-            let attempted = match cut_off {
-                Some(deadline) => {
-                    timeout_at(deadline, attempt()).await.map_err(|late| unreachable(late.into()))?
-                }
-                None => attempt().await,
-            };
-            match attempted {
-                Ok(done) => return Ok(done),
-                Err(error) if !error.is_passing() => {
-                    return Err(StartError::Store { store, source: error.into() });
-                }
-                Err(error) => {
-                    let cause = error::chain(&error);
-                    part.not_ready(&cause);
-                    let wait = REACH.after(failures);
-                    if Instant::now() + wait > self.deadline {
-                        return Err(unreachable(error.into()));
-                    }
-                    tracing::warn!(store, cause, "not reachable yet");
-                    tokio::time::sleep(wait).await;
-                }
-            }
-        }
-        unreachable!("the range has no end")
-    }
 }
 
 /// Tells readiness again and again whether a store still answers.

@@ -18,7 +18,7 @@ pub use supervise::LoopError;
 /// Settings of the lifecycle.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How long the stores may take to become reachable at start.
+    /// How long each store may take to become reachable at start.
     pub start_timeout: Duration,
     /// How long to keep serving after readiness says no, so that load balancers notice.
     pub drain_delay: Duration,

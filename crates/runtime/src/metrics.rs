@@ -53,7 +53,7 @@ struct BuildLabels {
 }
 
 /// Metrics of the lifecycle.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct LifecycleMetrics {
     pub(crate) ready: Family<PartLabels, Gauge>,
     pub(crate) loop_running: Family<LoopLabels, Gauge>,
@@ -72,11 +72,7 @@ pub(crate) struct LoopLabels {
 
 impl LifecycleMetrics {
     pub(crate) fn new(metrics: &Metrics) -> Self {
-        let this = Self {
-            ready: Family::default(),
-            loop_running: Family::default(),
-            loop_restarts: Family::default(),
-        };
+        let this = Self::default();
         metrics.register(|registry| {
             registry.register("playhouse_ready", "1 while the part is ready", this.ready.clone());
             registry.register(

@@ -76,6 +76,7 @@ impl Support {
             listen.internal = "127.0.0.1:0"
             db.url = "{database}"
             db.migrate = true
+            locks.buckets = 1000
             hot.url = "{redis}"
             bus.url = "{nats}"
             [matchmaking.assigners.bench]

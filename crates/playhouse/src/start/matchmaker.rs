@@ -11,7 +11,8 @@ use matchmaking::{Engine, Frontend, Operator, Players, Relay, Store};
 use runtime::http::Routes;
 use runtime::{Metrics, Process};
 
-use super::{Reach, StartError};
+use super::StartError;
+use super::reach::Reach;
 use crate::{Role, Settings};
 
 /// How long players may wait for word after Redis has come back, however long it was away.

@@ -33,7 +33,7 @@ async fn an_idle_process_needs_little_memory() {
     let status = std::fs::read_to_string(format!("/proc/{}/status", running.pid())).unwrap();
     let own = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
     let kib: u64 = own.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(kib < 30_000, "{kib} KiB");
+    assert!(kib < 20_000, "{kib} KiB");
 }
 
 /// The deployment id is the first thing that is ever written.

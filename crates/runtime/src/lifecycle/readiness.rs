@@ -6,8 +6,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::metrics::{LifecycleMetrics, PartLabels};
 
-/// All parts that must be ready before the process is. Clones are the same list.
-#[derive(Clone, Debug)]
+/// All parts that must be ready before the process is. Clones are the same list. The default is one of no process, with
+/// metrics that nobody reads.
+#[derive(Clone, Debug, Default)]
 pub struct Readiness {
     parts: Arc<Mutex<BTreeMap<String, PartState>>>,
     metrics: LifecycleMetrics,
