@@ -80,3 +80,17 @@ fn said_of(error: &db::Error) -> &'static str {
         _ => "the accounts could not be read or changed",
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_met_another_transaction_is_a_conflict() {
+        let closed = || sqlx::Error::PoolClosed;
+        assert!(Error::Raced.is_conflict());
+        assert!(Error::from(db::Error::Busy(closed())).is_conflict());
+        assert!(!Error::from(db::Error::Unreachable(closed())).is_conflict());
+        assert!(!Error::LastIdentity.is_conflict());
+    }
+}

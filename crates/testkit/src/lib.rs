@@ -7,6 +7,7 @@
 //! | a room of one's own on a shared server | [`Database`], [`Keyspace`], [`Streams`] |
 //! | a server that is stopped, killed, paused, started again | the methods of [`Server`] |
 //! | an identity provider, its keys, its moods and its sessions | [`OidcProvider`], [`Keycloak`] |
+//! | an issuer of tokens that no provider would sign | [`issuer`] |
 //! | a receiver that verifies webhooks | [`StandardWebhooks`] |
 //! | a browser, and TLS for it | [`Browser`], [`TlsProxy`] |
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
@@ -50,6 +51,7 @@ mod folder;
 mod guard;
 mod http;
 mod installed;
+pub mod issuer;
 mod keycloak;
 mod nats_server;
 mod need;

@@ -10,7 +10,6 @@ mod bare;
 mod http;
 mod idle;
 mod intake;
-mod issuer;
 mod latency;
 mod world;
 

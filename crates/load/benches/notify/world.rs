@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use testkit::issuer::{Issuer, Signer};
 use testkit::{Database, Flavour, Folder, Nats, Program, Redis, Running, SqlServer};
 
 use crate::http::{Connection, Events};
-use crate::issuer::Issuer;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 const TOKEN: &str = "ph_bench";
@@ -41,7 +41,8 @@ stream = "10000/s burst 1000000"
 pub(crate) struct World {
     pub(crate) running: Running,
     addresses: HashMap<String, String>,
-    pub(crate) issuer: Issuer,
+    issuer: Issuer,
+    signer: Signer,
     pub(crate) database: Database,
     pub(crate) nats: Nats,
     _sql: SqlServer,
@@ -64,7 +65,8 @@ impl World {
         let sql = SqlServer::builder(Flavour::Mariadb).durable().arg("--innodb-buffer-pool-size=2G");
         let (sql, redis, nats) = tokio::join!(sql.start(), Redis::private(), Nats::private());
         let (sql, redis, nats) = (sql.unwrap(), redis.unwrap(), nats.unwrap());
-        let (database, issuer) = (sql.database().await, Issuer::start().await);
+        let signer = Signer::ec("bench");
+        let (database, issuer) = (sql.database().await, Issuer::start(&[&signer]).await);
         let folder = Folder::fresh().unwrap();
         let config = folder.path().join("bench.toml");
         let hash: String = Sha256::digest(TOKEN).iter().map(|byte| format!("{byte:02x}")).collect();
@@ -82,7 +84,7 @@ impl World {
             .unwrap();
         let line = running.wait_for_line("\"admin\":", PATIENCE).await;
         let addresses = serde_json::from_str(&line).unwrap();
-        Self { running, addresses, issuer, database, nats, _sql: sql, _redis: redis, _folder: folder }
+        Self { running, addresses, issuer, signer, database, nats, _sql: sql, _redis: redis, _folder: folder }
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -94,7 +96,7 @@ impl World {
         let mut gateway = self.gateway().await;
         let mut players = Vec::with_capacity(count);
         for at in 0..count {
-            let token = self.issuer.token(&format!("player-{at}"));
+            let token = self.signer.sign(&self.issuer.claims(&format!("player-{at}")));
             let me = gateway.get("/v1/me", &token).await;
             let text = |value: &Value| value.as_str().unwrap().to_owned();
             let (user, account) = (text(&me["user_id"]), text(&me["accounts"][0]["account_id"]));

@@ -9,7 +9,6 @@ mod flows_refresh;
 mod flows_restart;
 mod flows_sign_in;
 mod hardening;
-pub(super) mod issuer;
 mod limits;
 mod openapi;
 mod routes;
@@ -23,6 +22,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
 use serde_json::json;
 use testkit::Folder;
+use testkit::issuer::Issuer;
 use url::Url;
 
 use super::shop::{self, Shop};
@@ -30,9 +30,32 @@ use super::*;
 
 /// A queue, so that there is something to ask for. Nobody makes matches of it.
 const QUEUE: &str = "[matchmaking.queues.duel]\n";
+/// What the sessions of a fleet are sealed with.
+const KEY: &str = "a-key-for-tests-that-nobody-guesses";
+/// A queue of which matches of two are made.
+pub(super) const DUEL: &str = r#"
+[matchmaking.queues.duel]
+[matchmaking.profiles.duel]
+players = 2
+assigner = "one_each"
+[matchmaking.profiles.duel.pools.all]
+filters = ["queue = duel"]
+[matchmaking.assigners.one_each]
+addresses = ["{match_id}.test:7777"]
+"#;
 /// Limits that no test reaches that is about something else.
 const WIDE: &str = "[gateway.limits]\naddress = \"10000/s burst 10000\"\nread = \"10000/s burst 10000\"\n\
     write = \"10000/s burst 10000\"\nsign_in = \"10000/s burst 10000\"\nstream = \"10000/s burst 10000\"\n";
+
+/// For a gateway in a fleet: no limit is met by accident, and everything happens soon.
+pub(super) fn soon() -> String {
+    format!(
+        "[db]\nmigrate = true\nacquire_timeout = \"2s\"\n\
+        [gateway]\nmax_streams = 100\nstream_heartbeat = \"1s\"\n\
+        [gateway.session]\nkeys = [\"{KEY}\"]\n\
+        {WIDE}timeout = \"1s\"\n"
+    )
+}
 
 /// A process with embedded stores and whatever issuer it is told of.
 struct Door {
@@ -43,6 +66,11 @@ struct Door {
 }
 
 impl Door {
+    /// One that believes this issuer, with these settings of `[identity]` and all sections after it.
+    async fn of(issuer: &Issuer, settings: &str) -> Self {
+        Self::open(&format!("[identity]\nissuer = \"{}\"\n{settings}", issuer.url)).await
+    }
+
     /// With the builtin issuer, limits that are not in the way, and these settings as they stand in a file.
     async fn open(settings: &str) -> Self {
         Self::with(&format!("{WIDE}{settings}"), |program| program).await

@@ -17,36 +17,13 @@ use serde_json::json;
 use testkit::{Clients, Folder, OidcProvider, Uris, free_port};
 
 use self::browser::form;
+use super::{KEY, soon};
 use crate::fleet::Fleet;
 use crate::*;
 
 pub(super) use self::browser::Browser;
 
-/// What the sessions are sealed with.
-const KEY: &str = "a-key-for-tests-that-nobody-guesses";
-
-/// No limit is met by accident, and everything happens soon.
-const CONFIG: &str = r#"
-[db]
-migrate = true
-acquire_timeout = "2s"
-[hot]
-timeout = "2s"
-[identity]
-client_secret = "secret-of-the-client"
-[gateway]
-max_streams = 100
-stream_heartbeat = "1s"
-[gateway.session]
-keys = ["a-key-for-tests-that-nobody-guesses"]
-[gateway.limits]
-timeout = "1s"
-address = "10000/s burst 10000"
-read = "10000/s burst 10000"
-write = "10000/s burst 10000"
-sign_in = "10000/s burst 10000"
-stream = "10000/s burst 10000"
-"#;
+const CONFIG: &str = "[hot]\ntimeout = \"2s\"\n[identity]\nclient_secret = \"secret-of-the-client\"\n";
 
 /// The example of RFC 7636.
 const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
@@ -84,7 +61,7 @@ impl Scene {
 
     /// Settings beside the usual ones, for processes that are started from now on.
     pub(super) fn configure(&self, more: &str) {
-        std::fs::write(self.config(), format!("{CONFIG}{more}")).unwrap();
+        std::fs::write(self.config(), format!("{}{CONFIG}{more}", soon())).unwrap();
     }
 
     fn config(&self) -> std::path::PathBuf {

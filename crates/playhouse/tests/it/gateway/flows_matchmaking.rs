@@ -5,23 +5,16 @@ use std::time::Instant;
 use serde_json::json;
 use testkit::{eventually, need};
 
+use super::DUEL;
 use super::flows::{Player, Scene, stream_of};
 use crate::*;
 
-const QUEUES: &str = r#"
-[matchmaking]
-watch_check = "1m"
-[matchmaking.queues.duel]
-[matchmaking.queues.nobody]
-cancel_when_gone = "2s"
-[matchmaking.profiles.duel]
-players = 2
-assigner = "one_each"
-[matchmaking.profiles.duel.pools.all]
-filters = ["queue = duel"]
-[matchmaking.assigners.one_each]
-addresses = ["{match_id}.test:7777"]
-"#;
+/// Beside the one of which matches are made, one of which none are.
+fn queues() -> String {
+    format!(
+        "{DUEL}[matchmaking.queues.nobody]\ncancel_when_gone = \"2s\"\n[matchmaking]\nwatch_check = \"1m\"\n"
+    )
+}
 
 /// After which time without a stream a ticket of the queue `nobody` is cancelled.
 const GONE: Duration = Duration::from_secs(2);
@@ -37,7 +30,7 @@ fn id(ticket: &Value) -> &str {
 #[tokio::test(flavor = "multi_thread")]
 async fn two_devices_at_two_processes_have_one_ticket_and_both_hear_of_the_match() {
     let scene = need!(Scene::start().await);
-    scene.configure(QUEUES);
+    scene.configure(&queues());
     let doors = scene.gateways(2).await;
     let [one, two] = [doors[0].at.as_str(), doors[1].at.as_str()];
     let engine = scene.program("matchmaking-engine").start().unwrap();
@@ -84,7 +77,7 @@ async fn two_devices_at_two_processes_have_one_ticket_and_both_hear_of_the_match
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_that_is_taken_back_at_one_process_is_gone_at_the_other() {
     let scene = need!(Scene::start().await);
-    scene.configure(QUEUES);
+    scene.configure(&queues());
     let doors = scene.gateways(2).await;
     let [one, two] = [doors[0].at.as_str(), doors[1].at.as_str()];
     let (ada, bob) = (scene.player("ada").await, scene.player("bob").await);
@@ -106,7 +99,7 @@ async fn a_ticket_that_is_taken_back_at_one_process_is_gone_at_the_other() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_ticket_is_cancelled_when_the_last_stream_is_gone_and_not_before() {
     let scene = need!(Scene::start().await);
-    scene.configure(QUEUES);
+    scene.configure(&queues());
     let doors = scene.gateways(2).await;
     let [one, two] = [doors[0].at.as_str(), doors[1].at.as_str()];
     let ada = scene.player("ada").await;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use ::gateway::{Row, Who, rows};
 
-use super::issuer::{Issuer, Signer, now};
 use super::*;
+use testkit::issuer::{Issuer, Signer, now};
 
 const REALM: &str = "Bearer realm=\"playhouse\"";
 
@@ -70,7 +70,7 @@ async fn nobody_gets_in_without_a_proof() {
 async fn a_token_that_has_expired_is_refused_and_the_caller_is_told() {
     let signer = Signer::ec("one");
     let issuer = Issuer::start(&[&signer]).await;
-    let door = issuer.door("").await;
+    let door = Door::of(&issuer, "").await;
     let mut claims = issuer.claims("ada");
     claims["exp"] = (now() - 60).into();
     let token = signer.sign(&claims);

@@ -18,8 +18,8 @@ use testkit::eventually;
 use tokio::net::TcpListener;
 use url::form_urlencoded;
 
-use super::issuer::{Signer, now};
 use super::*;
+use testkit::issuer::{Signer, now};
 
 const CLIENT_SECRET: &str = "the-secret-of-the-client-0123456789";
 const SESSION_KEY: &str = "a-key-for-sessions-0123456789abcdef";

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use futures::future::join_all;
 use testkit::eventually;
 
-use super::issuer::{Issuer, Signer, message, now, signed_with_the_public_key};
 use super::*;
+use testkit::issuer::{Issuer, Signer, message, now, signed_with_the_public_key};
 
 /// How soon keys may be asked for again; far less than in real life, as keys rotate far more often here.
 const COOLDOWN: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ async fn me(door: &Door, token: &str) -> Answer {
 async fn a_token_that_is_no_good_is_refused_and_the_caller_is_told_why() {
     let (rsa, ec) = (Signer::rsa("rsa"), Signer::ec("ec"));
     let issuer = Issuer::start(&[&rsa, &ec]).await;
-    let door = issuer.door("").await;
+    let door = Door::of(&issuer, "").await;
     let good = issuer.claims("ada");
     for signer in [&rsa, &ec] {
         let answer = me(&door, &signer.sign(&good)).await;
@@ -123,7 +123,7 @@ async fn an_issuer_that_comes_late_is_waited_for_and_one_that_goes_is_not_missed
     let signer = Signer::ec("one");
     let issuer = Issuer::start(&[&signer]).await;
     issuer.network.cut().await;
-    let door = issuer.door("").await;
+    let door = Door::of(&issuer, "").await;
     let token = signer.sign(&issuer.claims("ada"));
     assert_problem(&me(&door, &token).await, 503);
     assert_eq!(not_ready(&door).await, ["identity"]);
@@ -154,7 +154,7 @@ async fn an_issuer_that_comes_late_is_waited_for_and_one_that_goes_is_not_missed
 async fn keys_rotate_under_load_and_nobody_notices() {
     let first = Arc::new(Signer::ec("0"));
     let issuer = Issuer::start(&[&first]).await;
-    let door = issuer.door(&format!("keys_cooldown = \"{}s\"\n", COOLDOWN.as_secs())).await;
+    let door = Door::of(&issuer, &format!("keys_cooldown = \"{}s\"\n", COOLDOWN.as_secs())).await;
     let door = Arc::new(door);
     let newest = Arc::new(Mutex::new(first.clone()));
     let (stop, good) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
@@ -214,7 +214,7 @@ async fn keys_rotate_under_load_and_nobody_notices() {
 async fn services_come_with_tokens_of_the_issuer_too() {
     let signer = Signer::ec("one");
     let issuer = Issuer::start(&[&signer]).await;
-    let door = issuer.door("").await;
+    let door = Door::of(&issuer, "").await;
     let with = |roles: &[&str], changes: Value| {
         let claims =
             changed(issuer.claims("shop"), json!({ "azp": "shop", "realm_access": { "roles": roles } }));

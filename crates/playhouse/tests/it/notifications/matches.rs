@@ -5,18 +5,8 @@ use testkit::{eventually, need};
 
 use super::stage::Stage;
 use super::tape::Stream;
+use crate::gateway::DUEL;
 use crate::*;
-
-const QUEUES: &str = r#"
-[matchmaking.queues.duel]
-[matchmaking.profiles.duel]
-players = 2
-assigner = "one_each"
-[matchmaking.profiles.duel.pools.all]
-filters = ["queue = duel"]
-[matchmaking.assigners.one_each]
-addresses = ["{match_id}.test:7777"]
-"#;
 
 /// Where the player is to play, as the ticket on the stream says; and the notification that came with it.
 async fn hears_of_the_match(stream: &mut Stream) -> (String, Value) {
@@ -37,7 +27,7 @@ async fn hears_of_the_match(stream: &mut Stream) -> (String, Value) {
 #[tokio::test(flavor = "multi_thread")]
 async fn both_players_of_a_match_are_told_on_their_streams_and_in_their_inboxes() {
     let stage = need!(Stage::start().await);
-    stage.configure(QUEUES);
+    stage.configure(DUEL);
     let doors = [stage.process("gateway").await, stage.process("gateway").await];
     let _engine = stage.process("matchmaking-engine").await;
     let _notifier = stage.process("notifier").await;

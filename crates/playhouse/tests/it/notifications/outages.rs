@@ -6,14 +6,36 @@ use serde_json::json;
 use testkit::{eventually, free_port, need};
 use tokio::task::JoinSet;
 
-use super::stage::{Player, Process, Stage, news};
-use super::tape::{Tape, numbers};
+use super::stage::{Player, Process, Publisher, Stage, news};
+use super::tape::{Stream, Tape, numbers};
 use crate::*;
 
 /// How often the streams of [`Stage`] look for what they were not told.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 /// How much is told at a time.
 const SOME: usize = 50;
+
+/// A player with a stream that told some already.
+struct Listening {
+    door: Process,
+    _notifier: Process,
+    ada: Player,
+    publisher: Publisher,
+    tape: Tape,
+    stream: Stream,
+}
+
+impl Listening {
+    async fn on(stage: &Stage) -> Self {
+        let (door, _notifier) = (stage.process("gateway").await, stage.process("notifier").await);
+        let ada = stage.player(&door, "ada").await;
+        let publisher = stage.publisher().await;
+        let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), Some(0)).await);
+        publisher.publish(&some(&ada, 0)).await;
+        assert!(tape.record(&mut stream, SOME).await);
+        Self { door, _notifier, ada, publisher, tape, stream }
+    }
+}
 
 fn some(player: &Player, from: usize) -> Vec<String> {
     (from..from + SOME).map(|n| news(player.user, n)).collect()
@@ -22,13 +44,7 @@ fn some(player: &Player, from: usize) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_redis_streams_tell_everything_within_a_heartbeat() {
     let mut stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
-    let _notifier = stage.process("notifier").await;
-    let ada = stage.player(&door, "ada").await;
-    let publisher = stage.publisher().await;
-    let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), None).await);
-    publisher.publish(&some(&ada, 0)).await;
-    assert!(tape.record(&mut stream, SOME).await);
+    let Listening { door, _notifier, ada, publisher, mut tape, mut stream } = Listening::on(&stage).await;
 
     stage.fleet.redis.kill().await.unwrap();
     // Told by a service, so that nothing but the way to the stream is in question.
@@ -66,13 +82,7 @@ async fn without_redis_streams_tell_everything_within_a_heartbeat() {
 async fn a_redis_that_says_nothing_holds_up_no_stream() {
     let mut stage = need!(Stage::start().await);
     stage.configure("[hot]\ntimeout = \"5s\"\n[matchmaking.queues.duel]\n");
-    let door = stage.process("gateway").await;
-    let _notifier = stage.process("notifier").await;
-    let ada = stage.player(&door, "ada").await;
-    let publisher = stage.publisher().await;
-    let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), Some(0)).await);
-    publisher.publish(&some(&ada, 0)).await;
-    assert!(tape.record(&mut stream, SOME).await);
+    let Listening { door, _notifier, ada, publisher, mut tape, mut stream } = Listening::on(&stage).await;
 
     stage.fleet.redis.pause().await.unwrap();
     // One that was open, and one that is opened now.
@@ -101,12 +111,7 @@ async fn a_redis_that_says_nothing_holds_up_no_stream() {
 #[tokio::test(flavor = "multi_thread")]
 async fn without_the_bus_services_are_heard_and_with_it_the_events_that_waited() {
     let mut stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
-    let _notifier = stage.process("notifier").await;
-    let ada = stage.player(&door, "ada").await;
-    let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), None).await);
-    stage.publisher().await.publish(&some(&ada, 0)).await;
-    assert!(tape.record(&mut stream, SOME).await);
+    let Listening { door, _notifier, ada, mut tape, mut stream, .. } = Listening::on(&stage).await;
     stage.fleet.nats.kill().await.unwrap();
     door.service().tell(ada.user, "without NATS").await;
     assert!(tape.record(&mut stream, SOME + 1).await);
@@ -119,13 +124,8 @@ async fn without_the_bus_services_are_heard_and_with_it_the_events_that_waited()
 #[tokio::test(flavor = "multi_thread")]
 async fn a_database_that_is_started_again_costs_no_stream_and_no_notification() {
     let mut stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
-    let _notifier = stage.process("notifier").await;
-    let ada = stage.player(&door, "ada").await;
-    let publisher = stage.publisher().await;
-    let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), None).await);
-    publisher.publish(&some(&ada, 0)).await;
-    assert!(tape.record(&mut stream, SOME).await);
+    let Listening { door: _door, _notifier, ada, publisher, mut tape, mut stream } =
+        Listening::on(&stage).await;
 
     stage.fleet.sql.kill().await.unwrap();
     publisher.publish(&some(&ada, SOME)).await;

@@ -4,34 +4,20 @@ use async_nats::jetstream;
 use futures::future::join_all;
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::json;
+use testkit::issuer::{Issuer, Signer};
 use testkit::{Database, Folder};
 use uuid::Uuid;
 
 use super::tape::Stream;
 use crate::fleet::Fleet;
-use crate::gateway::issuer::{Issuer, Signer};
+use crate::gateway::soon;
 use crate::*;
 
 /// The kind of event that the template `news` is for.
 const NEWS: &str = "test.news.v1";
 const SUBJECT: &str = "playhouse.test.news";
 
-/// No limit is met by accident, and everything happens soon.
 const CONFIG: &str = r#"
-[db]
-migrate = true
-acquire_timeout = "2s"
-[gateway]
-max_streams = 100
-stream_heartbeat = "1s"
-[gateway.session]
-keys = ["a-key-for-tests-that-nobody-guesses"]
-[gateway.limits]
-timeout = "1s"
-address = "10000/s burst 10000"
-read = "10000/s burst 10000"
-write = "10000/s burst 10000"
-stream = "10000/s burst 10000"
 [notification.delivery]
 lease = "1s"
 poll = "50ms"
@@ -64,7 +50,7 @@ impl Stage {
 
     /// Settings beside the usual ones, for processes that are started from now on.
     pub(super) fn configure(&self, more: &str) {
-        std::fs::write(self.config(), format!("{CONFIG}{}{more}", shop::services())).unwrap();
+        std::fs::write(self.config(), format!("{}{CONFIG}{}{more}", soon(), shop::services())).unwrap();
     }
 
     fn config(&self) -> std::path::PathBuf {

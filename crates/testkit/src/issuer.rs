@@ -1,6 +1,8 @@
-//! A third party: an issuer whose keys are what a test wants them to be, behind a network that can be cut.
+//! An issuer whose keys are what a test wants them to be, behind a network that can be cut. For what a real provider would not sign;
+//! whoever signs in uses [`OidcProvider`](crate::OidcProvider).
 
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand::SystemRandom;
@@ -8,29 +10,30 @@ use aws_lc_rs::rsa::{KeyPair as RsaKeyPair, KeySize};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, RSA_PKCS1_SHA256};
 use axum::routing::get;
 use axum::{Json, Router};
-use base::Clock;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use testkit::Proxy;
+use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
-use super::*;
+use crate::Proxy;
 
 /// Made once, because it takes a while.
-static RSA: LazyLock<RsaKeyPair> = LazyLock::new(|| RsaKeyPair::generate(KeySize::Rsa2048).unwrap());
+static RSA: LazyLock<RsaKeyPair> =
+    LazyLock::new(|| RsaKeyPair::generate(KeySize::Rsa2048).expect("an RSA key"));
 
-/// The issuer.
-pub(crate) struct Issuer {
-    pub(crate) url: String,
+/// A discovery document and keys. Tokens are made by a [`Signer`].
+#[derive(Debug)]
+pub struct Issuer {
+    pub url: String,
     /// Between the issuer and everybody else.
-    pub(super) network: Proxy,
+    pub network: Proxy,
     keys: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Issuer {
-    pub(crate) async fn start(signers: &[&Signer]) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let network = Proxy::to(listener.local_addr().unwrap()).await;
+    pub async fn start(signers: &[&Signer]) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port can be bound");
+        let network = Proxy::to(listener.local_addr().expect("a listener has an address")).await;
         let url = format!("http://{}", network.addr());
         let keys: Arc<Mutex<Vec<Value>>> = Arc::default();
         let document = json!({
@@ -40,7 +43,7 @@ impl Issuer {
             "jwks_uri": format!("{url}/jwks"),
         });
         let published = keys.clone();
-        let jwks = move || async move { Json(json!({ "keys": *published.lock().unwrap() })) };
+        let jwks = move || async move { Json(json!({ "keys": *lock(&published) })) };
         let routes = Router::new()
             .route("/.well-known/openid-configuration", get(move || async move { Json(document) }))
             .route("/jwks", get(jwks));
@@ -50,17 +53,13 @@ impl Issuer {
         this
     }
 
-    pub(super) fn publish(&self, signers: &[&Signer]) {
-        *self.keys.lock().unwrap() = signers.iter().map(|signer| signer.jwk()).collect();
-    }
-
-    /// A gateway that believes this issuer, with these settings of `[identity]` and all sections after it.
-    pub(super) async fn door(&self, settings: &str) -> Door {
-        Door::open(&format!("[identity]\nissuer = \"{}\"\n{settings}", self.url)).await
+    /// From now on it is these keys that are published.
+    pub fn publish(&self, signers: &[&Signer]) {
+        *lock(&self.keys) = signers.iter().map(|signer| signer.jwk()).collect();
     }
 
     /// The claims of a good access token.
-    pub(crate) fn claims(&self, user: &str) -> Value {
+    pub fn claims(&self, user: &str) -> Value {
         let now = now();
         json!({
             "iss": self.url, "sub": user, "aud": ["account", "playhouse"], "azp": "game-client", "iat": now,
@@ -69,34 +68,43 @@ impl Issuer {
     }
 }
 
+fn lock(keys: &Mutex<Vec<Value>>) -> MutexGuard<'_, Vec<Value>> {
+    keys.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// In seconds, as tokens have it.
-pub(super) fn now() -> u64 {
-    Clock::system().now().as_millis().unsigned_abs() / 1000
+#[expect(clippy::disallowed_methods, reason = "an issuer has a clock of its own")]
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 /// Somebody with a key.
-pub(crate) struct Signer {
+#[derive(Debug)]
+pub struct Signer {
     kid: String,
     key: SignerKey,
 }
 
+#[derive(Debug)]
 enum SignerKey {
     Ec(Box<EcdsaKeyPair>),
     Rsa,
 }
 
 impl Signer {
-    pub(crate) fn ec(kid: &str) -> Self {
-        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+    /// With an EC key of its own.
+    pub fn ec(kid: &str) -> Self {
+        let key = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("an EC key");
         Self { kid: kid.to_owned(), key: SignerKey::Ec(Box::new(key)) }
     }
 
     /// All of these have the same key.
-    pub(super) fn rsa(kid: &str) -> Self {
+    pub fn rsa(kid: &str) -> Self {
         Self { kid: kid.to_owned(), key: SignerKey::Rsa }
     }
 
-    pub(super) fn header(&self) -> Value {
+    /// The header of what it signs.
+    pub fn header(&self) -> Value {
         let alg = match self.key {
             SignerKey::Ec(_) => "ES256",
             SignerKey::Rsa => "RS256",
@@ -104,24 +112,30 @@ impl Signer {
         json!({ "alg": alg, "typ": "JWT", "kid": self.kid })
     }
 
-    pub(crate) fn sign(&self, claims: &Value) -> String {
+    /// A token with these claims.
+    pub fn sign(&self, claims: &Value) -> String {
         self.sign_with(&self.header(), claims)
     }
 
-    pub(super) fn sign_with(&self, header: &Value, claims: &Value) -> String {
+    /// A token with whatever header.
+    pub fn sign_with(&self, header: &Value, claims: &Value) -> String {
         let (message, random) = (message(header, claims), SystemRandom::new());
         let signature = match &self.key {
-            SignerKey::Ec(key) => key.sign(&random, message.as_bytes()).unwrap().as_ref().to_vec(),
+            SignerKey::Ec(key) => {
+                key.sign(&random, message.as_bytes()).expect("a signature").as_ref().to_vec()
+            }
             SignerKey::Rsa => {
                 let mut signature = vec![0; RSA.public_modulus_len()];
-                RSA.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature).unwrap();
+                RSA.sign(&RSA_PKCS1_SHA256, &random, message.as_bytes(), &mut signature)
+                    .expect("a signature");
                 signature
             }
         };
         format!("{message}.{}", encoded(&signature))
     }
 
-    pub(super) fn jwk(&self) -> Value {
+    /// The public half, as an issuer publishes it.
+    pub fn jwk(&self) -> Value {
         match &self.key {
             SignerKey::Ec(key) => {
                 let point = key.public_key().as_ref();
@@ -139,7 +153,7 @@ impl Signer {
 }
 
 /// What somebody can make who has nothing but the public key.
-pub(super) fn signed_with_the_public_key(header: &Value, claims: &Value) -> String {
+pub fn signed_with_the_public_key(header: &Value, claims: &Value) -> String {
     let key = hmac::Key::new(hmac::HMAC_SHA256, RSA.public_key().as_ref());
     let message = message(header, claims);
     let signature = hmac::sign(&key, message.as_bytes());
@@ -147,7 +161,7 @@ pub(super) fn signed_with_the_public_key(header: &Value, claims: &Value) -> Stri
 }
 
 /// Header and payload.
-pub(super) fn message(header: &Value, claims: &Value) -> String {
+pub fn message(header: &Value, claims: &Value) -> String {
     format!("{}.{}", encoded(header.to_string().as_bytes()), encoded(claims.to_string().as_bytes()))
 }
 
