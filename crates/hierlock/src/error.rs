@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use base::Code;
 use base::error::Coded;
-use sqlx::mysql::MySqlDatabaseError;
 
-use crate::{EmptyId, Row, Space};
+use crate::{EmptyId, Row, ServerError, Space};
 
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -23,7 +22,8 @@ pub enum Error {
         "none of the {places} connections for locks was free within {after:?}; hold locks for less long, or allow more"
     )]
     NoPlace { places: u32, after: Duration },
-    /// Somebody takes rows in another order than we do, or locks again what they hold. Nothing is held.
+    /// Somebody takes rows in another order than we do, or locks again what they hold; or the server rolled the transaction back in
+    /// favour of another one. Nothing is held.
     #[error("chosen as the victim of a deadlock")]
     Deadlock(#[source] sqlx::Error),
     #[error(
@@ -96,20 +96,12 @@ pub(crate) async fn bounded<T, E: Into<Error>>(
     }
 }
 
-/// The server's own number.
-pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
-    let database = error.as_database_error()?;
-    database.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
-}
-
 impl From<sqlx::Error> for Error {
     fn from(error: sqlx::Error) -> Self {
-        match number(&error) {
-            Some(1213) => Self::Deadlock(error),
-            // No such table.
-            Some(1146) => Self::NoTables(error),
-            // Too many connections, shutting down, interrupted, killed, read-only during a fail-over, silent for too long.
-            Some(1040 | 1053 | 1203 | 1290 | 1317 | 1927 | 3169 | 4031) => Self::Unreachable(error),
+        match ServerError::of(&error) {
+            Some(ServerError::Deadlock | ServerError::Conflict) => Self::Deadlock(error),
+            Some(ServerError::NoTable) => Self::NoTables(error),
+            Some(ServerError::Away | ServerError::ReadOnly) => Self::Unreachable(error),
             Some(_) => Self::Statement(error),
             None if matches!(error, sqlx::Error::Io(_) | sqlx::Error::Tls(_) | sqlx::Error::Protocol(_)) => {
                 Self::Unreachable(error)

@@ -9,6 +9,7 @@ mod metrics;
 mod mysql;
 mod plan;
 mod retry;
+mod server_error;
 pub mod simulate;
 mod space;
 mod target;
@@ -17,9 +18,12 @@ pub use error::Error;
 pub use hot::HotRow;
 pub use locks::{FencingToken, Lock, Locks, Options};
 pub use metrics::Metrics;
-pub use mysql::{LevelStatus, Progress, Provision, SCHEMA, Status, Wait, create_tables, examine, waits};
+pub use mysql::{
+    LevelStatus, Progress, Provision, SCHEMA, Status, Wait, create_tables, end_after_silence, examine, waits,
+};
 pub use plan::Row;
 pub use retry::Retry;
+pub use server_error::ServerError;
 pub use space::Space;
 /// Which database, in the driver's terms.
 pub use sqlx::mysql::MySqlConnectOptions;

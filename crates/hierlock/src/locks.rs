@@ -106,6 +106,11 @@ impl Locks {
         Self { patience: self.patience.min(patience), ..self.clone() }
     }
 
+    /// How long an acquisition may take.
+    pub const fn patience(&self) -> Duration {
+        self.patience
+    }
+
     /// Locks one target: its ancestors are shared with others, itself is exclusive. Waits while somebody is in the way.
     ///
     /// Dropping the future gives up the wait, also on the server.

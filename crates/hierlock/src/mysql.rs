@@ -21,14 +21,15 @@ use tokio::time::{Instant, timeout_at};
 use self::killer::{Killer, Wanted};
 use self::sessions::{Place, Sessions};
 use self::spare::Spare;
-use crate::error::{bounded, number};
+use crate::error::bounded;
 use crate::plan::Plan;
-use crate::{Error, Options};
+use crate::{Error, Options, ServerError};
 
 pub use doctor::examine;
 pub use provision::{LevelStatus, Progress, Provision, Status};
 pub use schema::{SCHEMA, create_tables};
 pub use server::{Wait, waits};
+pub use session::end_after_silence;
 
 /// More than there are statement texts, so that none is ever prepared twice in one session.
 const STATEMENT_CACHE: usize = 256;
@@ -169,11 +170,14 @@ async fn lock_rows(connection: &mut MySqlConnection, plan: &Plan, patience: Dura
         match piece.lock(connection).await {
             Ok(None) => {}
             Ok(Some(missing)) => return Err(Error::MissingBucket(missing)),
-            // The server's own limits: of a lock wait, and of a statement's time (MariaDB, MySQL).
-            Err(error) if matches!(number(&error), Some(1205 | 1969 | 3024)) => {
-                return Err(Error::Timeout(patience));
+            Err(error) => {
+                return Err(match ServerError::of(&error) {
+                    Some(ServerError::LockWaitTimeout | ServerError::StatementTimeout) => {
+                        Error::Timeout(patience)
+                    }
+                    _ => error.into(),
+                });
             }
-            Err(error) => return Err(error.into()),
         }
     }
     Ok(())

@@ -68,6 +68,11 @@ impl<'a> Target<'a> {
         Ok(Self { resource: Some(id(Level::Resource, resource)?), ..account })
     }
 
+    /// The user that it is, or belongs to.
+    pub const fn user_id(&self) -> &'a str {
+        self.user
+    }
+
     pub const fn level(&self) -> Level {
         match (self.account, self.resource) {
             (None, _) => Level::User,

@@ -13,8 +13,7 @@ use tokio::time::{Instant, timeout};
 
 use super::sessions::Place;
 use super::spare::Spare;
-use crate::Error;
-use crate::error::number;
+use crate::{Error, ServerError};
 
 const AGAIN: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_secs(1));
 
@@ -116,8 +115,8 @@ async fn kill(connection: &mut MySqlConnection, session: u64, seen: Instant) -> 
         return Ok(());
     }
     match connection.execute(AssertSqlSafe(format!("KILL {session}"))).await {
-        // There is no such session: it has ended already.
-        Err(error) if number(&error) == Some(1094) => Ok(()),
+        // It has ended already.
+        Err(error) if ServerError::of(&error) == Some(ServerError::NoSession) => Ok(()),
         done => done.map(|_| ()),
     }
 }

@@ -3,8 +3,7 @@
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Executor, Row as _};
 
-use crate::error::number;
-use crate::{Error, Space};
+use crate::{Error, ServerError, Space};
 
 /// The tables, one statement each, in the order in which they are to be made.
 pub const SCHEMA: [&str; 2] = [
@@ -19,8 +18,7 @@ pub(super) const SPACE_ID: u8 = 1;
 pub async fn create_tables(connection: &mut MySqlConnection) -> Result<(), Error> {
     for table in SCHEMA {
         match connection.execute(table).await {
-            // It is there already.
-            Err(error) if number(&error) == Some(1050) => {}
+            Err(error) if ServerError::of(&error) == Some(ServerError::AlreadyDone) => {}
             done => {
                 done?;
             }

@@ -39,8 +39,7 @@ pub(super) struct Setup {
 impl Setup {
     /// The server ends a session that has been silent for this long, and its locks with it.
     fn server_patience(&self) -> Duration {
-        // In whole seconds, for so the servers count.
-        Duration::from_secs((self.heartbeat * 3).as_secs_f64().ceil() as u64)
+        whole_seconds(self.heartbeat * 3)
     }
 }
 
@@ -67,9 +66,9 @@ impl Session {
         let text = format!(
             "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
              SET SESSION innodb_lock_wait_timeout = {lock_wait};
-             SET SESSION wait_timeout = {};
+             {};
              SET SESSION autocommit = 0",
-            server_patience.as_secs()
+            end_after_silence(server_patience)
         );
         connection.execute(AssertSqlSafe(text)).await?;
         Ok(Self {
@@ -186,6 +185,25 @@ impl Session {
 enum Question {
     Ping,
     RollBack,
+}
+
+/// Makes the server end the session, and so release its locks, once its client has been silent for this long. Rounded up to whole
+/// seconds, in which the servers count.
+///
+/// A statement for `SET` that both servers understand. MariaDB reads what stands in `/*M! */`: there a limit on idle transactions
+/// that an operator has set for all sessions would come before `wait_timeout`. The `net_` timeouts are for a client that vanishes in
+/// the middle of a message.
+pub fn end_after_silence(silence: Duration) -> String {
+    let seconds = whole_seconds(silence).as_secs().max(1);
+    format!(
+        "SET SESSION wait_timeout = {seconds}, SESSION net_read_timeout = {seconds}, SESSION net_write_timeout = {seconds} \
+         /*M! , SESSION idle_transaction_timeout = {seconds}, SESSION idle_readonly_transaction_timeout = {seconds}, \
+         SESSION idle_write_transaction_timeout = {seconds} */"
+    )
+}
+
+fn whole_seconds(time: Duration) -> Duration {
+    Duration::from_secs(time.as_secs_f64().ceil() as u64)
 }
 
 /// The server's number for the session behind a connection.
