@@ -25,7 +25,7 @@ impl Config {
         match &self.url {
             DbUrl::Sqlite(_) => None,
             // Looked at when it was read.
-            DbUrl::MySql(url) => crate::connect::mysql_options(url).ok(),
+            DbUrl::MySql(url) => crate::connect::mysql::options(url).ok(),
         }
     }
 }
@@ -80,7 +80,7 @@ impl Setting for DbUrl {
         }
         let url = Url::parse(&text).map_err(|error| Rejected::because(error.to_string()))?;
         match url.scheme() {
-            "mysql" | "mariadb" if url.path().len() > 1 => match crate::connect::mysql_options(&url) {
+            "mysql" | "mariadb" if url.path().len() > 1 => match crate::connect::mysql::options(&url) {
                 Ok(_) => Ok(Self::MySql(url)),
                 Err(error) => Err(Rejected::because(base::error::chain(&error))),
             },

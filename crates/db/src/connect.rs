@@ -1,23 +1,24 @@
 //! Opening the store.
 
+pub(crate) mod mysql;
+
 use std::fs::{File, TryLockError};
 use std::path::Path;
-use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::Timestamp;
 use hierlock::{Locks, Target};
-use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, MySql, SqlSafeStr, Sqlite};
-use url::Url;
+use sqlx::{AssertSqlSafe, Executor, MySql, Pool, SqlSafeStr, Sqlite};
+use tokio::time::{Instant, timeout};
 
 use crate::config::lock_path;
 use crate::error::{bounded, silent};
-use crate::pooled::Pooled;
+use crate::health::Outdated;
+use crate::pooled::{Pooled, Told};
 use crate::script::Script;
 use crate::tx::Either;
 use crate::{Config, Conn, DbUrl, Error, Tx, Value};
@@ -30,8 +31,6 @@ const BEGIN_MYSQL: &str = "START TRANSACTION";
 const SQLITE_BUSY: Duration = Duration::from_secs(10);
 /// How long SQLite may take to begin, commit or roll back: as long as a disk that is alive may need.
 const SQLITE_LIMIT: Duration = Duration::from_secs(60);
-/// A connection that rested longer than this is asked whether it is still there before it is handed out.
-const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 
 /// Which SQL is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +63,8 @@ pub struct Db {
     pub(crate) pools: Pools,
     /// How long anything that is not a statement of the caller's may take.
     pub(crate) limit: Duration,
+    /// Which connections are not used again.
+    outdated: Outdated,
 }
 
 #[derive(Clone, Debug)]
@@ -75,18 +76,21 @@ pub(crate) enum Pools {
         /// Ours alone while it is held. None when the store was opened to be looked at.
         _lock: Option<Arc<File>>,
     },
-    MySql(MySqlPool),
+    MySql(Arc<mysql::Server>),
 }
 
 impl Db {
     /// Opens the store and makes sure that it answers.
     pub async fn open(config: &Config) -> Result<Self, Error> {
-        Ok(match &config.url {
-            DbUrl::Sqlite(path) => Self { pools: open_sqlite(path, config).await?, limit: SQLITE_LIMIT },
+        let outdated = Outdated::default();
+        let (pools, limit) = match &config.url {
+            DbUrl::Sqlite(path) => (open_sqlite(path, config).await?, SQLITE_LIMIT),
             DbUrl::MySql(url) => {
-                Self { pools: open_mysql(url, config).await?, limit: config.acquire_timeout }
+                let server = mysql::open(url, config, &outdated).await?;
+                (Pools::MySql(Arc::new(server)), config.acquire_timeout)
             }
-        })
+        };
+        Ok(Self { pools, limit, outdated })
     }
 
     /// Opens the store only to look at it, also while another process has it.
@@ -94,7 +98,7 @@ impl Db {
         let DbUrl::Sqlite(path) = &config.url else { return Self::open(config).await };
         let readers = sqlite_readers(sqlite_options(path), config).await?;
         let pools = Pools::Sqlite { writer: readers.clone(), readers, _lock: None };
-        Ok(Self { pools, limit: SQLITE_LIMIT })
+        Ok(Self { pools, limit: SQLITE_LIMIT, outdated: Outdated::default() })
     }
 
     pub const fn dialect(&self) -> Dialect {
@@ -109,10 +113,10 @@ impl Db {
         let connection = match &self.pools {
             // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
             Pools::Sqlite { writer, .. } => {
-                Either::Sqlite(Pooled::begin(writer, BEGIN_SQLITE.into_sql_str(), self.limit).await?.0)
+                Either::Sqlite(self.acquire(writer).await?.begin(BEGIN_SQLITE.into_sql_str()).await?.0)
             }
-            Pools::MySql(pool) => {
-                Either::MySql(Pooled::begin(pool, BEGIN_MYSQL.into_sql_str(), self.limit).await?.0)
+            Pools::MySql(server) => {
+                Either::MySql(self.acquire(&server.pool).await?.begin(BEGIN_MYSQL.into_sql_str()).await?.0)
             }
         };
         Ok(Tx::new(connection))
@@ -135,10 +139,10 @@ impl Db {
                 let inserted = if text.is_empty() { 0 } else { tx.connection.write(text).await? };
                 Ok((tx, inserted))
             }
-            Pools::MySql(pool) => {
+            Pools::MySql(server) => {
                 let text = format!("{BEGIN_MYSQL};\n{}", script.ending_with(""));
                 let text = AssertSqlSafe(text).into_sql_str();
-                let (connection, inserted) = Pooled::begin(pool, text, self.limit).await?;
+                let (connection, inserted) = self.acquire(&server.pool).await?.begin(text).await?;
                 Ok((Tx::new(Either::MySql(connection)), inserted))
             }
         }
@@ -148,20 +152,31 @@ impl Db {
     ///
     /// On MySQL the locks are part of the transaction. On SQLite they are taken before it begins: there is one writer, and
     /// one that waits for a lock would keep its holder from writing.
+    ///
+    /// Most waiters queue without a connection, in the order of their arrival (`turns.rs`).
     pub async fn begin_locked(&self, locks: &Locks, targets: &[Target<'_>]) -> Result<Tx, Error> {
         // Longer than for anything else nobody waits for a lock: see `row_wait`.
         let locks = &locks.within(self.limit);
-        let targets = targets.iter().copied();
+        let patience = locks.patience();
         match &self.pools {
             Pools::Sqlite { .. } => {
-                let lock = locks.acquire_all(targets).await?;
+                let lock = locks.acquire_all(targets.iter().copied()).await?;
                 Ok(Tx { lock: Some(lock), ..self.begin().await? })
             }
-            Pools::MySql(pool) => {
-                let (mut connection, number) = Pooled::begin_numbered(pool, self.limit).await?;
+            Pools::MySql(server) => {
+                let too_late = || Error::Lock(hierlock::Error::Timeout(patience));
+                let arrived = Instant::now();
+                let turn = timeout(patience, server.turns.next(targets)).await.map_err(|_| too_late())?;
+                let locks = locks.within(patience.saturating_sub(arrived.elapsed()));
+                let (mut connection, number) = self.acquire(&server.pool).await?.begin_numbered().await?;
                 // A wait that is given up is killed with its session, maybe later: nobody else is to have that one.
                 connection.set_in_doubt(true);
-                locks.lock_in_session(&mut connection, number, targets).await?;
+                let locked = locks.lock_in_session(&mut connection, number, targets.iter().copied()).await;
+                drop(turn);
+                locked.map_err(|error| match error {
+                    hierlock::Error::Timeout(_) => too_late(),
+                    error => error.into(),
+                })?;
                 connection.set_in_doubt(false);
                 Ok(Tx::new(Either::MySql(connection)))
             }
@@ -180,19 +195,22 @@ impl Db {
     /// A connection for reading.
     pub async fn connection(&self) -> Result<Conn, Error> {
         Ok(Conn(match &self.pools {
-            Pools::Sqlite { readers, .. } => Either::Sqlite(Pooled::acquire(readers, self.limit).await?),
-            Pools::MySql(pool) => Either::MySql(Pooled::acquire(pool, self.limit).await?),
+            Pools::Sqlite { readers, .. } => Either::Sqlite(self.acquire(readers).await?),
+            Pools::MySql(server) => Either::MySql(self.acquire(&server.pool).await?),
         }))
     }
 
-    /// Whether the store answers.
+    async fn acquire<D: Told>(&self, pool: &Pool<D>) -> Result<Pooled<D>, Error> {
+        Pooled::acquire(pool, self.limit, &self.outdated).await
+    }
+
+    /// Fails unless the store answers and takes writes. Does not wait for a connection of the pool on MySQL, where one is kept
+    /// for this.
     pub async fn ping(&self) -> Result<(), Error> {
-        let asking = async {
-            let mut connection = self.connection().await?;
-            crate::on!(connection, raw => { raw.execute("SELECT 1").await?; });
-            Ok::<_, Error>(())
-        };
-        bounded(self.limit, asking).await
+        match &self.pools {
+            Pools::Sqlite { readers, .. } => bounded(self.limit, readers.execute("SELECT 1")).await.map(drop),
+            Pools::MySql(server) => server.health.check(self.limit).await,
+        }
     }
 
     /// The program behind the connection and its version.
@@ -231,8 +249,8 @@ impl Db {
     /// A setting of the server by its name, as text. None on SQLite and where the server does not know it.
     pub async fn server_variable(&self, name: &'static str) -> Result<Option<String>, Error> {
         const SHOW: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name = ?";
-        let Pools::MySql(pool) = &self.pools else { return Ok(None) };
-        let reading = sqlx::query_as::<_, (String, String)>(SHOW).bind(name).fetch_optional(pool);
+        let Pools::MySql(server) = &self.pools else { return Ok(None) };
+        let reading = sqlx::query_as::<_, (String, String)>(SHOW).bind(name).fetch_optional(&server.pool);
         Ok(bounded(self.limit, reading).await?.map(|(_, value)| value))
     }
 
@@ -245,7 +263,10 @@ impl Db {
                     // The last to close folds the write-ahead log into the file.
                     writer.close().await;
                 }
-                Pools::MySql(pool) => pool.close().await,
+                Pools::MySql(server) => {
+                    server.pool.close().await;
+                    server.health.close().await;
+                }
             }
         };
         if tokio::time::timeout(self.limit, closing).await.is_err() {
@@ -302,41 +323,4 @@ fn lock_file(data: &Path) -> Result<File, Error> {
         Err(TryLockError::WouldBlock) => Err(Error::InUse(data.to_owned())),
         Err(TryLockError::Error(error)) => Err(cannot_use(&path, error)),
     }
-}
-
-/// What the URL asks for, in the driver's terms.
-pub(crate) fn mysql_options(url: &Url) -> Result<MySqlConnectOptions, sqlx::Error> {
-    // The driver knows the one scheme.
-    let text = url.as_str().replacen("mariadb:", "mysql:", 1);
-    Ok(MySqlConnectOptions::from_str(&text)?.statement_cache_capacity(STATEMENT_CACHE))
-}
-
-async fn open_mysql(url: &Url, config: &Config) -> Result<Pools, Error> {
-    let options = mysql_options(url)?;
-    // The pool would answer every failure to connect with a timeout; a first connection of our own tells the cause.
-    bounded(config.acquire_timeout, options.connect()).await?.close().await?;
-    let row_wait =
-        format!("SET SESSION innodb_lock_wait_timeout = {}", config.acquire_timeout.as_secs().max(1));
-    let pool = MySqlPoolOptions::new()
-        .max_connections(config.max_connections)
-        .acquire_timeout(config.acquire_timeout)
-        .after_connect(move |connection, _| {
-            let row_wait = row_wait.clone();
-            Box::pin(async move {
-                // REPEATABLE READ locks gaps, and so blocks those who insert beside what a worker claims.
-                connection.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-                // Without strict mode a value that does not fit is cut to fit, and nobody is told.
-                connection.execute("SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')").await?;
-                // Whoever waits for a row gives up while its caller is still there to be told.
-                connection.execute(AssertSqlSafe(row_wait)).await?;
-                Ok(())
-            })
-        })
-        .test_before_acquire(false)
-        .before_acquire(|connection, meta| {
-            Box::pin(async move { Ok(meta.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) })
-        })
-        .connect_with(options)
-        .await?;
-    Ok(Pools::MySql(pool))
 }

@@ -8,6 +8,9 @@ use crate::{Config, Db, DbUrl, Dialect, Error, Migrations};
 const OLDEST_MYSQL: (u32, u32) = (8, 0);
 const OLDEST_MARIADB: (u32, u32) = (10, 6);
 
+/// A connection beside the pool, for readiness.
+const READINESS: u32 = 1;
+
 /// Looks at the store and its settings. Changes no data, and does not disturb a process that has the store open.
 pub async fn examine(config: &Config, sets: &[Migrations], clock: &Clock) -> Vec<Finding> {
     if let DbUrl::Sqlite(path) = &config.url
@@ -33,7 +36,7 @@ async fn look(config: &Config, sets: &[Migrations], clock: &Clock) -> Result<Vec
         Dialect::Sqlite => findings.push(judge_integrity(&db).await?),
         Dialect::MySql => {
             findings.extend(judge_durability(&db).await?);
-            findings.push(judge_connections(&db, config.max_connections).await?);
+            findings.push(judge_connections(&db, config.max_connections + READINESS).await?);
             findings.push(Finding::clock(db.now().await?.distance(clock.now())));
         }
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::Code;
 use base::error::Coded;
-use sqlx::mysql::MySqlDatabaseError;
+use hierlock::ServerError;
 
 /// What can go wrong, by what can be done about it.
 #[derive(Debug, thiserror::Error)]
@@ -14,6 +14,11 @@ pub enum Error {
     /// The store is away. Try again later.
     #[error("the database cannot be reached")]
     Unreachable(#[source] sqlx::Error),
+    /// The server answers and takes no writes: it was demoted, or its fail-over is under way. Nothing was changed. Try again later.
+    #[error(
+        "the database takes no writes at the moment (read-only); if this lasts, point db.url at the primary"
+    )]
+    ReadOnly(#[source] Option<sqlx::Error>),
     /// The transaction met another one and was rolled back. Try again from the beginning.
     #[error("the transaction was in conflict with another one")]
     Busy(#[source] sqlx::Error),
@@ -46,14 +51,15 @@ pub enum Error {
 }
 
 impl Error {
-    /// The server's own number, where the error is one of MySQL's.
-    pub(crate) fn mysql_number(&self) -> Option<u16> {
+    /// What the server said, where it is MySQL or MariaDB and said something.
+    pub(crate) fn of_server(&self) -> Option<ServerError> {
         match self {
             Self::Unreachable(error)
+            | Self::ReadOnly(Some(error))
             | Self::Busy(error)
             | Self::Duplicate(error)
-            | Self::Statement(error) => mysql_number(error),
-            Self::Refused { source, .. } => mysql_number(source),
+            | Self::Refused { source: error, .. }
+            | Self::Statement(error) => ServerError::of(error),
             _ => None,
         }
     }
@@ -62,7 +68,7 @@ impl Error {
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {
-            Self::Unreachable(_) | Self::Busy(_) => Code::Unavailable,
+            Self::Unreachable(_) | Self::ReadOnly(_) | Self::Busy(_) => Code::Unavailable,
             Self::Duplicate(_) => Code::Conflict,
             Self::Lock(error) => error.code(),
             _ => Code::Internal,
@@ -104,22 +110,20 @@ impl From<sqlx::Error> for Error {
             let primary = database.code().and_then(|code| code.parse::<i32>().ok()).map(|code| code & 0xff);
             return if matches!(primary, Some(5 | 6)) { Self::Busy(error) } else { Self::Statement(error) };
         }
-        match mysql_number(&error) {
-            // Lock wait timeout, deadlock.
-            Some(1205 | 1213) => Self::Busy(error),
-            // Too many connections, shutting down, killed, read-only during a fail-over.
-            Some(1040 | 1053 | 1203 | 1290 | 1927 | 3169) => Self::Unreachable(error),
-            Some(1044 | 1045 | 1698) => Self::Refused {
+        match ServerError::of(&error) {
+            Some(ServerError::Deadlock | ServerError::Conflict | ServerError::LockWaitTimeout) => {
+                Self::Busy(error)
+            }
+            Some(ServerError::Away) => Self::Unreachable(error),
+            Some(ServerError::ReadOnly) => Self::ReadOnly(Some(error)),
+            Some(ServerError::AccessDenied) => Self::Refused {
                 advice: "check the user, the password and its rights in db.url",
                 source: error,
             },
-            Some(1049) => Self::Refused { advice: "create the database that db.url names", source: error },
+            Some(ServerError::NoDatabase) => {
+                Self::Refused { advice: "create the database that db.url names", source: error }
+            }
             _ => Self::Statement(error),
         }
     }
-}
-
-fn mysql_number(error: &sqlx::Error) -> Option<u16> {
-    let database = error.as_database_error()?;
-    database.try_downcast_ref::<MySqlDatabaseError>().map(MySqlDatabaseError::number)
 }

@@ -6,7 +6,7 @@
 //! The two dialects share the text of a statement where they can ([`on!`]) and have two constants side by side where they
 //! cannot. A service brings its own tables as [`Migrations`].
 //!
-//! Failure modes: a store that is away is [`Error::Unreachable`], a transaction that met another one is [`Error::Busy`]; both
+//! Failure modes: a store that is away is [`Error::Unreachable`], one that takes no writes [`Error::ReadOnly`], a transaction that met another one is [`Error::Busy`]; all
 //! may be tried again from the beginning. Everything else is a mistake or a refusal.
 
 mod config;
@@ -14,12 +14,14 @@ mod connect;
 mod deployment;
 mod doctor;
 mod error;
+mod health;
 mod idempotency;
 mod metrics;
 mod migrate;
 mod pooled;
 mod retry;
 mod script;
+mod turns;
 mod tx;
 
 pub use self::config::{Config, DbUrl};

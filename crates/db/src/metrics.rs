@@ -27,7 +27,7 @@ impl Collector for Connections {
             Pools::Sqlite { writer, readers, .. } => {
                 (writer.size() + readers.size(), writer.num_idle() + readers.num_idle())
             }
-            Pools::MySql(pool) => (pool.size(), pool.num_idle()),
+            Pools::MySql(server) => (server.pool.size(), server.pool.num_idle()),
         };
         let idle = u32::try_from(idle).unwrap_or(u32::MAX);
         let mut family = encoder.encode_descriptor(
@@ -38,6 +38,15 @@ impl Collector for Connections {
         )?;
         for (state, count) in [("used", open.saturating_sub(idle)), ("idle", idle)] {
             ConstGauge::new(i64::from(count)).encode(family.encode_family(&[("state", state)])?)?;
+        }
+        if let Pools::MySql(server) = &self.0.pools {
+            let queue = encoder.encode_descriptor(
+                "playhouse_db_lock_queue",
+                "Transactions that wait for their turn to lock, without a connection",
+                None,
+                MetricType::Gauge,
+            )?;
+            ConstGauge::new(i64::from(server.turns.queued())).encode(queue)?;
         }
         Ok(())
     }

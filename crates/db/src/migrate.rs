@@ -76,7 +76,7 @@ impl Db {
     pub async fn migration_status(&self, sets: &[Migrations]) -> Result<Status, Error> {
         let records = match &self.pools {
             Pools::Sqlite { readers, .. } => bounded(self.limit, sqlite::records(readers)).await?,
-            Pools::MySql(pool) => bounded(self.limit, mysql::records(pool)).await?,
+            Pools::MySql(server) => bounded(self.limit, mysql::records(&server.pool)).await?,
         };
         let steps = self.pending(sets, &records)?;
         let newest = |component: &str| {
@@ -110,7 +110,7 @@ impl Db {
     pub async fn migrate(&self, sets: &[Migrations]) -> Result<Vec<String>, Error> {
         match &self.pools {
             Pools::Sqlite { writer, .. } => sqlite::migrate(self, writer, sets).await,
-            Pools::MySql(pool) => mysql::migrate(self, pool, sets).await,
+            Pools::MySql(server) => mysql::migrate(self, &server.pool, sets).await,
         }
     }
 

@@ -17,23 +17,36 @@ use tokio::time::timeout;
 
 use crate::Error;
 use crate::error::bounded;
+use crate::health::{self, Outdated};
 
 /// A database that can be told something in a text of several statements. It says how many rows they changed.
 pub(crate) trait Told: Database {
     fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_>;
+
+    /// Rolls back a transaction that was not ended by its owner. Fails with [`Error::ReadOnly`] if it could not have written.
+    fn roll_back_failed(connection: &mut Self::Connection) -> RollingBack<'_>;
 }
 
 type Telling<'a> = Pin<Box<dyn Future<Output = Result<u64, sqlx::Error>> + Send + 'a>>;
+type RollingBack<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + Send + 'a>>;
 
 impl Told for Sqlite {
     fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_> {
         Box::pin(async move { connection.execute(text).await.map(|done| done.rows_affected()) })
+    }
+
+    fn roll_back_failed(connection: &mut Self::Connection) -> RollingBack<'_> {
+        Box::pin(async move { Ok(connection.execute(ROLLBACK).await.map(drop)?) })
     }
 }
 
 impl Told for MySql {
     fn tell(connection: &mut Self::Connection, text: SqlStr) -> Telling<'_> {
         Box::pin(async move { connection.execute(text).await.map(|done| done.rows_affected()) })
+    }
+
+    fn roll_back_failed(connection: &mut Self::Connection) -> RollingBack<'_> {
+        Box::pin(health::roll_back_failed(connection))
     }
 }
 
@@ -44,6 +57,8 @@ pub(crate) struct Pooled<D: Told> {
     state: State,
     /// How long beginning, committing and giving back may take.
     limit: Duration,
+    /// Learns of refused writes.
+    outdated: Outdated,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,17 +70,24 @@ enum State {
 }
 
 impl<D: Told> Pooled<D> {
-    pub(crate) async fn acquire(pool: &Pool<D>, limit: Duration) -> Result<Self, Error> {
-        Ok(Self { connection: Some(pool.acquire().await?), state: State::NoTransaction, limit })
+    pub(crate) async fn acquire(pool: &Pool<D>, limit: Duration, outdated: &Outdated) -> Result<Self, Error> {
+        let (connection, outdated) = (Some(pool.acquire().await?), outdated.clone());
+        Ok(Self { connection, state: State::NoTransaction, limit, outdated })
+    }
+
+    /// Gives back a connection that is in no transaction.
+    pub(crate) fn give_back(connection: PoolConnection<D>, limit: Duration) {
+        let (connection, outdated) = (Some(connection), Outdated::default());
+        drop(Self { connection, state: State::NoTransaction, limit, outdated });
     }
 
     /// Begins a transaction by a text whose first statement does that. Says how many rows the others changed.
-    pub(crate) async fn begin(pool: &Pool<D>, text: SqlStr, limit: Duration) -> Result<(Self, u64), Error> {
-        let mut this = Self::acquire(pool, limit).await?;
-        this.state = State::InDoubt;
-        let changed = bounded(limit, D::tell(&mut this, text)).await?;
-        this.state = State::Open;
-        Ok((this, changed))
+    pub(crate) async fn begin(mut self, text: SqlStr) -> Result<(Self, u64), Error> {
+        self.state = State::InDoubt;
+        let begun = bounded(self.limit, D::tell(&mut self, text)).await;
+        let changed = begun.inspect_err(|error| self.outdated.if_read_only(error))?;
+        self.state = State::Open;
+        Ok((self, changed))
     }
 
     /// Says whether the open transaction can be given up only with its connection.
@@ -86,6 +108,11 @@ impl<D: Told> Pooled<D> {
             Ok(_) => State::NoTransaction,
             // We do not know what became of it.
             Err(Error::Unreachable(_)) => State::InDoubt,
+            // It was not committed, and nothing can be on this connection.
+            Err(error @ Error::ReadOnly(_)) => {
+                self.outdated.if_read_only(error);
+                State::InDoubt
+            }
             // A statement was refused, and those behind it were not run.
             Err(_) => State::Open,
         };
@@ -104,19 +131,19 @@ const ROLLBACK: &str = "ROLLBACK";
 
 impl Pooled<MySql> {
     /// Begins a transaction, and asks for the server's number of the connection on the same way.
-    pub(crate) async fn begin_numbered(pool: &Pool<MySql>, limit: Duration) -> Result<(Self, u64), Error> {
+    pub(crate) async fn begin_numbered(mut self) -> Result<(Self, u64), Error> {
         const BEGIN: &str = "START TRANSACTION; SELECT CONNECTION_ID()";
-        let mut this = Self::acquire(pool, limit).await?;
-        this.state = State::InDoubt;
+        let limit = self.limit;
+        self.state = State::InDoubt;
         let asking = async {
             // All of them: what is left unread of an answer is an error of the next question.
-            let rows = sqlx::raw_sql(BEGIN).fetch_all(&mut *this).await?;
+            let rows = sqlx::raw_sql(BEGIN).fetch_all(&mut *self).await?;
             let row = rows.first().ok_or(sqlx::Error::RowNotFound)?;
             sqlx::Row::try_get::<u64, _>(row, 0)
         };
         let number = bounded(limit, asking).await?;
-        this.state = State::Open;
-        Ok((this, number))
+        self.state = State::Open;
+        Ok((self, number))
     }
 }
 
@@ -124,6 +151,7 @@ impl<D: Told> Drop for Pooled<D> {
     fn drop(&mut self) {
         let Some(mut connection) = self.connection.take() else { return };
         let (is_open, limit) = (self.state == State::Open, self.limit);
+        let outdated = self.outdated.clone();
         let runtime = match (self.state, Handle::try_current()) {
             (State::NoTransaction | State::Open, Ok(runtime)) => runtime,
             // Closing it says enough: the server rolls back what was not committed. The pool opens another one.
@@ -131,8 +159,9 @@ impl<D: Told> Drop for Pooled<D> {
         };
         runtime.spawn(async move {
             if is_open {
-                let rolled_back = timeout(limit, D::tell(&mut connection, ROLLBACK.into_sql_str())).await;
-                if !matches!(rolled_back, Ok(Ok(_))) {
+                let rolled_back = bounded(limit, D::roll_back_failed(&mut connection)).await;
+                if let Err(error) = rolled_back {
+                    outdated.if_read_only(&error);
                     return drop(connection.detach());
                 }
             }

@@ -1,6 +1,7 @@
 //! Migrations on MySQL and MariaDB: a statement commits by itself, so what was begun is recorded before, and what is
 //! finished after it.
 
+use hierlock::ServerError;
 use sqlx::mysql::MySqlConnection;
 use sqlx::{Connection, Executor, MySqlPool, Row};
 
@@ -31,9 +32,6 @@ const FORGET: &str =
 // A lock's name belongs to the whole server and has at most 64 characters. MySQL 9 has no MD5.
 const LOCK: &str = "SELECT GET_LOCK(CONCAT('playhouse_migrate:', LEFT(SHA2(DATABASE(), 256), 40)), ?)";
 const UNLOCK: &str = "DO RELEASE_LOCK(CONCAT('playhouse_migrate:', LEFT(SHA2(DATABASE(), 256), 40)))";
-
-/// A table, column or key that is there already, or is gone already.
-const DONE_BEFORE: [u16; 5] = [1050, 1051, 1060, 1061, 1091];
 
 pub(super) async fn records(pool: &MySqlPool) -> Result<Records, Error> {
     read(&mut *pool.acquire().await?).await
@@ -88,10 +86,10 @@ async fn apply(connection: &mut MySqlConnection, step: &Step) -> Result<(), Erro
         .execute(&mut *connection)
         .await?;
     if let Err(error) = connection.execute(step.sql).await.map_err(Error::from) {
-        let done_before = error.mysql_number().is_some_and(|number| DONE_BEFORE.contains(&number));
+        let done_before = error.of_server() == Some(ServerError::AlreadyDone);
         if !(step.begun && done_before) {
             // The server refused it, so it was not begun after all: what is in its way is not its own work.
-            if !step.begun && error.mysql_number().is_some() {
+            if !step.begun && error.of_server().is_some() {
                 sqlx::query(FORGET).bind(step.component).bind(step.version).execute(connection).await?;
             }
             return Err(step.failed("the statement failed", Some(error)));

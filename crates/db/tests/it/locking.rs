@@ -10,7 +10,7 @@ use super::*;
 const BUCKETS: u32 = 1_000;
 
 /// The locks that go with the store: on its rows, or in process where it is embedded.
-async fn locks(place: &Place) -> Locks {
+pub(super) async fn locks(place: &Place) -> Locks {
     let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
     let Some(server) = place.config().server() else { return Locks::in_process(&options) };
     create_tables(&mut server.connect().await.unwrap()).await.unwrap();
