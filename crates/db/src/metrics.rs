@@ -39,15 +39,17 @@ impl Collector for Connections {
         for (state, count) in [("used", open.saturating_sub(idle)), ("idle", idle)] {
             ConstGauge::new(i64::from(count)).encode(family.encode_family(&[("state", state)])?)?;
         }
-        if let Pools::MySql(server) = &self.0.pools {
-            let queue = encoder.encode_descriptor(
-                "playhouse_db_lock_queue",
-                "Transactions that wait for their turn to lock, without a connection",
-                None,
-                MetricType::Gauge,
-            )?;
-            ConstGauge::new(i64::from(server.turns.queued())).encode(queue)?;
-        }
+        let queued = match &self.0.pools {
+            Pools::Sqlite { .. } => 0,
+            Pools::MySql(server) => server.turns.queued(),
+        };
+        let queue = encoder.encode_descriptor(
+            "playhouse_db_lock_queue",
+            "Transactions that wait for their turn to lock, without a connection",
+            None,
+            MetricType::Gauge,
+        )?;
+        ConstGauge::new(i64::from(queued)).encode(queue)?;
         Ok(())
     }
 }

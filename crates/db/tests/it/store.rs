@@ -2,7 +2,7 @@ use base::Code;
 use base::error::Coded;
 use db::{Db, Dialect, Error, Raw, Value, on};
 use futures::future::join_all;
-use sqlx::Executor;
+use sqlx::{AssertSqlSafe, Executor};
 use testkit::need;
 
 use super::*;
@@ -204,6 +204,30 @@ async fn errors_say_what_can_be_done() {
         let nonsense = on!(tx, raw => raw.execute("SELEKT 1").await.map(|_| ()));
         assert!(matches!(Error::from(nonsense.unwrap_err()), Error::Statement(_)));
         drop(tx);
+        db.close().await;
+    }
+}
+
+/// The servers raise any number on demand, also those of clusters.
+#[tokio::test]
+async fn what_a_server_says_in_passing_is_told_as_passing() {
+    for place in need!(Place::servers().await) {
+        let db = place.open().await;
+        for number in
+            [1205, 1213, 1020, 3101, 1040, 1047, 1053, 1159, 1317, 1927, 4031, 1290, 1792, 1836, 1874]
+        {
+            let mut connection = db.connection().await.unwrap();
+            let signal = format!("SIGNAL SQLSTATE '45000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = 'x'");
+            let raised = on!(connection, raw => raw.execute(AssertSqlSafe(signal)).await.map(drop));
+            let error = Error::from(raised.unwrap_err());
+            assert!(error.is_passing(), "{number}: {error:?}");
+            let fits = match number {
+                1205 | 1213 | 1020 | 3101 => error.is_conflict(),
+                1290 | 1792 | 1836 | 1874 => matches!(error, Error::ReadOnly(_)) && !error.is_conflict(),
+                _ => matches!(error, Error::Unreachable(_)) && !error.is_conflict(),
+            };
+            assert!(fits, "{number}: {error:?}");
+        }
         db.close().await;
     }
 }

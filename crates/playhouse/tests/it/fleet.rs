@@ -1,6 +1,7 @@
 use std::time::Instant;
 
 use futures::future::join_all;
+use sqlx::{ConnectOptions, Executor};
 use testkit::{Database, Folder, Nats, Proxy, Redis, SqlServer, eventually, need};
 
 use super::*;
@@ -105,6 +106,31 @@ async fn a_fleet_migrates_starts_tells_what_is_away_and_gets_over_it() {
         running.sigterm();
         assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
     }
+}
+
+/// A primary that becomes a replica while processes are connected to it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_database_that_is_demoted_in_place_makes_the_process_not_ready_until_it_takes_writes() {
+    let fleet = need!(Fleet::start().await);
+    let server: sqlx::mysql::MySqlConnectOptions = fleet.database.url().parse().unwrap();
+    let mut root = server.connect().await.unwrap();
+    // Root would overrule `read_only`.
+    let database: String = sqlx::query_scalar("SELECT DATABASE()").fetch_one(&mut root).await.unwrap();
+    root.execute("CREATE USER app@'127.0.0.1'; GRANT PROCESS ON *.* TO app@'127.0.0.1'").await.unwrap();
+    let grant = format!("GRANT ALL ON `{database}`.* TO app@'127.0.0.1'");
+    root.execute(sqlx::AssertSqlSafe(grant)).await.unwrap();
+    let url = fleet.database.url().replace("root@", "app@");
+    let serve =
+        fleet.serve(&["--roles", "gateway", "--set", "db.migrate=true"]).env("PLAYHOUSE_DB_URL", &url);
+    let running = serve.start().unwrap();
+    let admin = addresses(&running).await["admin"].clone();
+    not_ready(&admin, &[]).await;
+    root.execute("SET GLOBAL read_only = 1").await.unwrap();
+    not_ready(&admin, &["db"]).await;
+    root.execute("SET GLOBAL read_only = 0").await.unwrap();
+    not_ready(&admin, &[]).await;
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
