@@ -46,8 +46,8 @@ pub(crate) struct Health {
 }
 
 impl Health {
-    pub(crate) fn new(server: MySqlConnectOptions, outdated: Outdated) -> Self {
-        Self { server, connection: tokio::sync::Mutex::default(), outdated }
+    pub(crate) fn new(server: MySqlConnectOptions, first: MySqlConnection, outdated: Outdated) -> Self {
+        Self { server, connection: tokio::sync::Mutex::new(Some(first)), outdated }
     }
 
     /// Fails unless the server answers within `limit` and lets new sessions write.

@@ -37,7 +37,7 @@ pub(crate) fn options(url: &Url) -> Result<MySqlConnectOptions, sqlx::Error> {
 pub(super) async fn open(url: &Url, config: &Config, outdated: &Outdated) -> Result<Server, Error> {
     let options = options(url)?;
     // The pool would answer every failure to connect with a timeout; a first connection of our own tells the cause.
-    bounded(config.acquire_timeout, options.connect()).await?.close().await?;
+    let first = bounded(config.acquire_timeout, options.connect()).await?;
     // Nothing of ours is silent for this long in a transaction: a use case has one `acquire_timeout`.
     let silence = config.acquire_timeout * 3;
     let session = session(config.acquire_timeout, silence);
@@ -62,7 +62,7 @@ pub(super) async fn open(url: &Url, config: &Config, outdated: &Outdated) -> Res
         .await?;
     Ok(Server {
         turns: Turns::new(config.max_connections),
-        health: Health::new(options, outdated.clone()),
+        health: Health::new(options, first, outdated.clone()),
         _keep_alive: KeepAlive::start(pool.clone(), silence / 3, config.acquire_timeout),
         pool,
     })
