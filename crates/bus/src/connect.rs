@@ -12,6 +12,7 @@ use serde_json::Value;
 use url::Url;
 
 use crate::memory::Memory;
+use crate::publish_state::PublishState;
 use crate::stream::Stream;
 use crate::{Config, Error, Event};
 
@@ -32,6 +33,7 @@ pub struct Nats {
     pub(crate) jetstream: Context,
     pub(crate) timeout: Duration,
     pub(crate) stream: Stream,
+    pub(crate) state: PublishState,
 }
 
 impl Bus {
@@ -46,9 +48,9 @@ impl Bus {
     /// Publishes events in their order. The results are those of the events, one by one: `Ok` means that the stream has
     /// acknowledged this event, now or when it was published before.
     ///
-    /// All of it takes at most `bus.timeout`. An event that failed by [`Error::Unreachable`] may have been stored all the
-    /// same, or be stored later. Publish it again with the same id: within [`DUPLICATE_WINDOW`](crate::DUPLICATE_WINDOW) it is stored only once. It
-    /// then stands behind those that were stored meanwhile.
+    /// All of it takes at most `bus.timeout`. An event that failed may have been stored all the same, or be stored later, unless the error
+    /// [is hopeless](Error::is_hopeless). Publish it again with the same id: within [`DUPLICATE_WINDOW`](crate::DUPLICATE_WINDOW) it is stored only
+    /// once. It then stands behind those that were stored meanwhile.
     pub async fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
         match self {
             Self::Memory(memory) => memory.publish(events),
@@ -56,11 +58,15 @@ impl Bus {
         }
     }
 
-    /// Whether the bus answers, JetStream included.
+    /// Whether the bus answers, JetStream included, and takes events: it fails while nothing that this process publishes is
+    /// stored.
     pub async fn ping(&self) -> Result<(), Error> {
         match self {
-            Self::Memory(_) => Ok(()),
-            Self::Nats(nats) => nats.ping().await,
+            Self::Memory(memory) => memory.state().check(),
+            Self::Nats(nats) => {
+                nats.ping().await?;
+                nats.state.check()
+            }
         }
     }
 
@@ -106,7 +112,13 @@ impl Nats {
             .ack_timeout(config.timeout)
             .max_ack_inflight(config.max_in_flight.try_into().unwrap_or(usize::MAX))
             .build(client.clone());
-        let nats = Self { client, jetstream, timeout: config.timeout, stream: Stream::new(config) };
+        let nats = Self {
+            client,
+            jetstream,
+            timeout: config.timeout,
+            stream: Stream::new(config),
+            state: PublishState::new(config.timeout),
+        };
         nats.ping().await?;
         Ok(nats)
     }

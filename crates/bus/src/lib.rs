@@ -10,7 +10,8 @@
 //! Reading is at least once, too: a [`Consumer`] gets each event again until it is acknowledged or given up, and its progress
 //! is kept by its name. What is to be done once is done by the id of the event.
 //!
-//! Failure modes: a bus that is away is [`Error::Unreachable`]. The connection comes back by itself, for ever; a stream or a
+//! Failure modes: a bus that is away is [`Error::Unreachable`], one that answers and takes nothing is [`Error::Refusing`]. Both pass:
+//! the event is published again under its id. Only an event that [can never be stored](Error::is_hopeless) is given up. The connection comes back by itself, for ever; a stream or a
 //! consumer that has vanished is made again, and the consumer then starts with the first event that is kept.
 
 mod config;
@@ -22,7 +23,9 @@ mod event;
 mod kind;
 mod memory;
 mod publish;
+mod publish_state;
 mod pull;
+mod refusal;
 mod stream;
 mod subscription;
 
@@ -34,5 +37,6 @@ pub use error::{Cause, Error};
 pub use event::{Event, EventId, Json};
 pub use kind::EventKind;
 pub use memory::{Memory, Stored};
+pub use refusal::Reason;
 pub use stream::DUPLICATE_WINDOW;
 pub use subscription::Subscription;

@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 pub(crate) use self::consumer::MemoryConsumer;
 use self::consumer::Shared;
+use crate::publish_state::PublishState;
 use crate::{Config, Error, Event, EventId};
 
 /// The default of NATS, so that what works here works there.
@@ -34,6 +35,7 @@ struct Inner {
     log: Mutex<Log>,
     /// The position of the newest event.
     last: watch::Sender<u64>,
+    state: PublishState,
     /// The durable consumers by their names.
     consumers: Mutex<HashMap<String, Arc<Shared>>>,
 }
@@ -67,6 +69,7 @@ impl Memory {
             duplicate_window: crate::stream::duplicate_window(config.max_age),
             log: Mutex::default(),
             last: watch::Sender::new(0),
+            state: PublishState::new(config.timeout),
             consumers: Mutex::default(),
         }))
     }
@@ -76,11 +79,16 @@ impl Memory {
         let now = Instant::now();
         let mut log = inner.lock();
         log.forget(inner, now);
-        let results = events.iter().map(|event| log.store(inner, now, event)).collect();
+        let results: Vec<_> = events.iter().map(|event| log.store(inner, now, event)).collect();
         let last = log.last;
         drop(log);
         inner.last.send_if_modified(|known| std::mem::replace(known, last.max(*known)) < last);
+        inner.state.note(&results);
         results
+    }
+
+    pub(crate) fn state(&self) -> &PublishState {
+        &self.0.state
     }
 
     /// The events after a position, oldest first, at most `max` of them.

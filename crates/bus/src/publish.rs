@@ -1,12 +1,10 @@
 //! Publishing to JetStream.
 
-use std::error::Error as StdError;
 use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::jetstream::ErrorCode;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::context::PublishError;
 use async_nats::jetstream::message::PublishMessage;
 use async_nats::jetstream::publish::PublishAck;
 use base::Backoff;
@@ -14,6 +12,7 @@ use futures::StreamExt;
 use futures::stream::FuturesUnordered;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use crate::refusal::Failure;
 use crate::{Error, Event, Nats};
 
 /// Between looks for a stream or a consumer that is not there.
@@ -33,6 +32,12 @@ enum Outcome {
 
 impl Nats {
     pub(crate) async fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
+        let results = self.try_publish(events).await;
+        self.state.note(&results);
+        results
+    }
+
+    async fn try_publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
         // The client would keep the events and send them once it is connected, long after we have said that they failed.
         if self.client.connection_state() == State::Disconnected {
             return vec![Err(Error::unreachable(io::Error::from(ErrorKind::NotConnected))); events.len()];
@@ -125,27 +130,9 @@ impl Outcome {
 
 /// An acknowledgement of something that was stored before is as good as any.
 fn outcome(acknowledged: Result<PublishAck, PublishError>) -> Outcome {
-    let error = match acknowledged {
-        Ok(_) => return Outcome::Done(Ok(())),
-        Err(error) => error,
-    };
-    let refusal = error.source().and_then(|cause| cause.downcast_ref::<async_nats::jetstream::Error>());
-    let refusal = refusal.map(|refusal| (refusal.code(), refusal.error_code(), refusal.to_string()));
-    match (error.kind(), refusal) {
-        (PublishErrorKind::StreamNotFound, _) => Outcome::Untaken,
-        (_, Some((_, ErrorCode::STREAM_NOT_MATCH, _))) => Outcome::Untaken,
-        (PublishErrorKind::MaxPayloadExceeded, _) => {
-            Outcome::Done(Err(Error::TooLarge(base::error::chain(&error))))
-        }
-        (
-            _,
-            Some((
-                _,
-                ErrorCode::STREAM_MESSAGE_EXCEEDS_MAXIMUM | ErrorCode::STREAM_HEADER_EXCEEDS_MAXIMUM,
-                said,
-            )),
-        ) => Outcome::Done(Err(Error::TooLarge(said))),
-        (_, Some((400..500, _, said))) => Outcome::Done(Err(Error::Event(said))),
-        _ => Outcome::Done(Err(Error::unreachable(error))),
+    match acknowledged.map_err(Failure::of) {
+        Ok(_) => Outcome::Done(Ok(())),
+        Err(Failure::Untaken) => Outcome::Untaken,
+        Err(Failure::Failed(error)) => Outcome::Done(Err(error)),
     }
 }

@@ -126,15 +126,13 @@ impl Relay {
 /// For each entry, why it has to stay. An event that the bus can never take would hold up its entry for ever, so it is given up;
 /// all else may be mended.
 fn failures(entries: &[Vec<Event>], results: Vec<Result<(), bus::Error>>) -> Vec<Option<bus::Error>> {
-    let is_hopeless =
-        |error: &bus::Error| matches!(error, bus::Error::TooLarge { .. } | bus::Error::Event { .. });
     let mut results = results.into_iter();
     let of_entry = |events: &Vec<Event>| {
         let mut stays = None;
         for event in events {
             match results.next().unwrap_or(Ok(())) {
                 Ok(()) => {}
-                Err(error) if is_hopeless(&error) => {
+                Err(error) if error.is_hopeless() => {
                     tracing::error!(event = %event.id, cause = base::error::chain(&error), "an event is given up");
                 }
                 Err(error) => stays = Some(error),

@@ -10,7 +10,7 @@
 //! | PENDING | appended; or put back after a failed attempt, with the time of the next one |
 //! | IN_FLIGHT | claimed by a relay, until its lease ends |
 //! | PUBLISHED | acknowledged by the stream; removed after `outbox.retention` |
-//! | FAILED | attempts used up, or the bus can never take it; waits for an operator, and so does what follows of its key |
+//! | FAILED | [hopeless](bus::Error::is_hopeless), or relays died with it too often; waits for an operator, and so does what follows of its key |
 //! | SKIPPED | given up by an operator |
 //!
 //! # When something dies
@@ -18,7 +18,7 @@
 //! - after the commit: any relay publishes the event; one that a relay of the same process was to be handed, when its lease ends
 //! - after the claim: the lease ends and another relay claims it
 //! - after publishing: it is published again under the same id, and the stream drops it
-//! - the bus is away: nothing is claimed against its attempts; relays look again every second at least
+//! - the bus is away or refuses events for now: no attempt is counted; relays try again every second at least
 //!
 //! The machinery of claims, leases and attempts is that of [`work`].
 

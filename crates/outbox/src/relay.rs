@@ -1,8 +1,11 @@
 //! From the outbox to the bus.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
-use base::error::{Coded, chain};
+use base::Backoff;
+use base::error::chain;
 use base::id::ProcessId;
 use bus::{Bus, Event};
 use runtime::lifecycle::{Drain, LoopError};
@@ -12,6 +15,9 @@ use crate::{Outbox, event};
 
 /// How many events are taken at once when an embedded bus is filled.
 const FILLED_AT_ONCE: u32 = 1_000;
+
+/// The wait before an event is published again that was not stored while others of its batch were.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// Publishes what is in the outbox. Any number of relays do so at once. Clones are the same relay.
 #[derive(Clone, Debug)]
@@ -24,11 +30,17 @@ pub struct Relay {
 #[derive(Debug)]
 struct Publish {
     bus: Bus,
+    /// How many batches in a row had events that the bus did not store.
+    failures: AtomicU32,
 }
 
 impl Relay {
     pub fn new(id: ProcessId, outbox: Outbox, bus: Bus) -> Self {
-        let worker = Worker::new(outbox.queue().clone(), Publish { bus: bus.clone() }, id);
+        let worker = Worker::new(
+            outbox.queue().clone(),
+            Publish { bus: bus.clone(), failures: AtomicU32::new(0) },
+            id,
+        );
         Self { outbox, bus, worker: Arc::new(worker) }
     }
 
@@ -75,24 +87,49 @@ impl Handler for Publish {
             .collect();
         let events: Vec<Event> = decoded.iter().flatten().cloned().collect();
         let results = self.bus.publish(&events).await;
-        let nothing_got_through = results.iter().all(|result| matches!(result, Err(error) if is_away(error)));
+        let passing = self.passing(&results);
         let mut results = results.into_iter();
         let outcome = |decoded: Result<Event, String>| match decoded {
             Err(cause) => Outcome::Failed(cause),
             Ok(_) => match results.next() {
                 Some(Ok(())) => Outcome::Done,
-                Some(Err(error)) if !is_away(&error) => Outcome::Failed(chain(&error)),
-                // That is the bus, not the event.
-                Some(Err(error)) if nothing_got_through => Outcome::NotTried(chain(&error)),
-                Some(Err(error)) => Outcome::Again(chain(&error)),
-                None => Outcome::Again("the bus did not say what came of it".to_owned()),
+                Some(Err(error)) if error.is_hopeless() => Outcome::Failed(chain(&error)),
+                Some(Err(error)) => passing.outcome(chain(&error)),
+                None => passing.outcome("the bus did not report a result".to_owned()),
             },
         };
         decoded.into_iter().map(outcome).collect()
     }
 }
 
-/// Whether it is the bus that cannot take anything, for now or until an operator has seen to it; else it is the event.
-fn is_away(error: &bus::Error) -> bool {
-    error.is_passing() || !matches!(error, bus::Error::TooLarge(_) | bus::Error::Event(_))
+/// When events are published again that the bus did not store, through no fault of theirs. It never uses up their attempts.
+#[derive(Clone, Copy, Debug)]
+enum Passing {
+    /// Nothing got through: the worker rests and tries with one event.
+    Rest,
+    /// Others of the batch got through.
+    After(Duration),
+}
+
+impl Publish {
+    fn passing(&self, results: &[Result<(), bus::Error>]) -> Passing {
+        let has_failed =
+            results.iter().any(|result| result.as_ref().is_err_and(|error| !error.is_hopeless()));
+        let failures = if has_failed {
+            self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1)
+        } else {
+            self.failures.store(0, Ordering::Relaxed);
+            1
+        };
+        if results.iter().any(Result::is_ok) { Passing::After(AGAIN.after(failures)) } else { Passing::Rest }
+    }
+}
+
+impl Passing {
+    fn outcome(self, cause: String) -> Outcome {
+        match self {
+            Self::Rest => Outcome::NotTried(cause),
+            Self::After(after) => Outcome::Later { after, cause },
+        }
+    }
 }

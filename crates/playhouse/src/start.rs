@@ -120,6 +120,7 @@ impl Start {
         };
 
         metrics.register(|registry| db.register_metrics(registry));
+        metrics.register(|registry| bus.register_metrics(registry));
         let every = settings.check_interval;
         process.supervise("db-watch", move |drain| {
             let (db, part) = (db.clone(), db_part.clone());

@@ -103,3 +103,35 @@ async fn more_events_than_places_are_all_published() {
     all_ok(bus.publish(&events(50)).await);
     assert_eq!(numbers(&bus, &config).await, (0..50).collect::<Vec<_>>());
 }
+
+/// NATS answers 400 here, as it does for an account at its limit: the code beside the refusal says nothing about the event.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_that_refuses_for_now_is_reported_and_loses_nothing() {
+    let nats = need!(Nats::shared().await);
+    let streams = nats.streams();
+    let config = Config { timeout: PATIENCE, ..of(&streams) };
+    let bus = Bus::open(&config).await.unwrap();
+    let jetstream = async_nats::jetstream::new(streams.connect().await);
+    let made = jetstream.get_stream(&config.stream).await.unwrap().cached_info().config.clone();
+    let sealed = async_nats::jetstream::stream::Config { sealed: true, ..made };
+    jetstream.update_stream(&sealed).await.unwrap();
+
+    let batch = events(3);
+    let stuck = eventually("the bus reports that it takes nothing", PATIENCE, async || {
+        for result in bus.publish(&batch).await {
+            let error = result.unwrap_err();
+            assert!(matches!(error, Error::Refusing { .. }), "{error:?}");
+            assert!(error.is_passing() && !error.is_hopeless(), "{error:?}");
+        }
+        bus.ping().await.err()
+    })
+    .await;
+    assert!(matches!(stuck, Error::Stuck { .. }), "{stuck:?}");
+    assert!(base::error::chain(&stuck).contains("sealed"), "{stuck:?}");
+
+    // An operator mends it.
+    jetstream.delete_stream(&config.stream).await.unwrap();
+    publish_all(&bus, batch).await;
+    bus.ping().await.unwrap();
+    assert_eq!(numbers(&bus, &config).await, [0, 1, 2]);
+}

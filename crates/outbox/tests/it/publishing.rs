@@ -106,3 +106,45 @@ async fn a_bus_that_is_away_uses_up_no_attempts() {
     assert_eq!(numbers(&told).iter().filter(|n| **n < 3).copied().collect::<Vec<_>>(), [1, 2]);
     assert!(!pair.place.is_server());
 }
+
+/// The stream answers 400 to every event, more often than an event may be tried.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bus_that_refuses_for_now_uses_up_no_attempts() {
+    let pair = testkit::need!(Pair::on_servers().await);
+    let outbox = pair.outbox();
+    let client = async_nats::connect(pair.bus_config.url.server().unwrap().as_str()).await.unwrap();
+    let jetstream = async_nats::jetstream::new(client);
+    let name = &pair.bus_config.stream;
+    let made = jetstream.get_stream(name).await.unwrap().cached_info().config.clone();
+    let sealed = async_nats::jetstream::stream::Config { sealed: true, ..made };
+    jetstream.update_stream(&sealed).await.unwrap();
+
+    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event("large", 0) };
+    pair.append(&outbox, &[event("a", 1), event("a", 2), event("b", 3), large]).await;
+    let relay = pair.relay(&outbox);
+    testkit::eventually("what is hopeless has failed", PATIENCE, async || {
+        relay.tick().await.unwrap();
+        states(&outbox).await[3] == State::Failed
+    })
+    .await;
+    for _ in 0..10 {
+        let report = relay.tick().await.unwrap();
+        assert_eq!((report.finished.failed, report.finished.again, report.finished.done), (0, 0, 0));
+    }
+    let entries = outbox.queue().list(Filter::Open, 10).await.unwrap();
+    assert_eq!(entries.len(), 3);
+    assert!(entries.iter().all(|entry| entry.attempts == 0), "{entries:?}");
+    assert!(entries.iter().any(|entry| entry.cause.as_deref().unwrap().contains("sealed")), "{entries:?}");
+
+    jetstream.delete_stream(name).await.unwrap();
+    testkit::eventually("it is published", PATIENCE, async || {
+        relay.tick().await.unwrap();
+        states(&outbox).await[..3] == [State::Done; 3]
+    })
+    .await;
+    let told = numbers(&pair.told().await);
+    assert_eq!(told.iter().filter(|n| **n < 3).copied().collect::<Vec<_>>(), [1, 2]);
+    // The event that can never be stored is kept, with its bytes and the cause.
+    let failed = &outbox.queue().list(Filter::Failed, 10).await.unwrap()[0];
+    assert!(failed.cause.as_deref().unwrap().contains("too large") && failed.payload.len() > 1 << 20);
+}
