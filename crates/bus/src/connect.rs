@@ -11,6 +11,7 @@ use percent_encoding::percent_decode_str;
 use serde_json::Value;
 use url::Url;
 
+use crate::lookup::Lookups;
 use crate::memory::Memory;
 use crate::publish_state::PublishState;
 use crate::stream::Stream;
@@ -34,6 +35,7 @@ pub struct Nats {
     pub(crate) timeout: Duration,
     pub(crate) stream: Stream,
     pub(crate) state: PublishState,
+    pub(crate) lookups: Lookups,
 }
 
 impl Bus {
@@ -50,7 +52,7 @@ impl Bus {
     ///
     /// All of it takes at most `bus.timeout`. An event that failed may have been stored all the same, or be stored later, unless the error
     /// [is hopeless](Error::is_hopeless). Publish it again with the same id: within [`DUPLICATE_WINDOW`](crate::DUPLICATE_WINDOW) it is stored only
-    /// once. It then stands behind those that were stored meanwhile.
+    /// once; after that, [look](Self::find_stored) first. It then stands behind those that were stored meanwhile.
     pub async fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
         match self {
             Self::Memory(memory) => memory.publish(events),
@@ -118,6 +120,7 @@ impl Nats {
             timeout: config.timeout,
             stream: Stream::new(config),
             state: PublishState::new(config.timeout),
+            lookups: Lookups::default(),
         };
         nats.ping().await?;
         Ok(nats)

@@ -21,6 +21,7 @@ mod doctor;
 mod error;
 mod event;
 mod kind;
+mod lookup;
 mod memory;
 mod publish;
 mod publish_state;

@@ -25,6 +25,7 @@ pub(crate) struct PublishState(Arc<Inner>);
 struct Inner {
     repeated_within: Duration,
     refused: Family<ReasonLabels, Counter>,
+    looked_up: Family<OutcomeLabels, Counter>,
     stuck: Mutex<Option<Stuck>>,
 }
 
@@ -41,6 +42,20 @@ struct ReasonLabels {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+/// What a lookup found of an event that is published again.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum LookedUp {
+    Stored,
+    Absent,
+    /// Too much was stored since.
+    Unchecked,
+}
+
 impl Bus {
     /// Adds the metrics of publishing.
     pub fn register_metrics(&self, registry: &mut Registry) {
@@ -53,6 +68,11 @@ impl Bus {
             "Publications of an event that did not store it, by reason",
             state.0.refused.clone(),
         );
+        registry.register(
+            "bus_looked_up",
+            "Events published again after the duplicate window, by whether the stream had them: stored, absent, unchecked",
+            state.0.looked_up.clone(),
+        );
     }
 }
 
@@ -61,6 +81,7 @@ impl PublishState {
         Self(Arc::new(Inner {
             repeated_within: REPEATED_WITHIN + 2 * timeout,
             refused: Family::default(),
+            looked_up: Family::default(),
             stuck: Mutex::default(),
         }))
     }
@@ -84,6 +105,15 @@ impl PublishState {
             let since = before.map_or(now, |stuck| stuck.since);
             *stuck = Some(Stuck { since, last_tried: now, last: last.clone() });
         }
+    }
+
+    pub(crate) fn looked_up(&self, outcome: LookedUp, events: usize) {
+        let outcome = match outcome {
+            LookedUp::Stored => "stored",
+            LookedUp::Absent => "absent",
+            LookedUp::Unchecked => "unchecked",
+        };
+        self.0.looked_up.get_or_create(&OutcomeLabels { outcome }).inc_by(events as u64);
     }
 
     /// Fails while nothing gets through.

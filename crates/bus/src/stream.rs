@@ -1,5 +1,7 @@
 //! The stream that keeps our events.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use async_nats::jetstream::ErrorCode;
@@ -16,6 +18,10 @@ pub(crate) fn duplicate_window(max_age: Duration) -> Duration {
     DUPLICATE_WINDOW.min(max_age)
 }
 
+fn millis(duration: Duration) -> u64 {
+    duration.as_millis().try_into().unwrap_or(u64::MAX)
+}
+
 /// What the stream should be.
 #[derive(Clone, Debug)]
 pub(crate) struct Stream {
@@ -24,6 +30,8 @@ pub(crate) struct Stream {
     pub(crate) prefix: String,
     max_age: Duration,
     replicas: u32,
+    /// The duplicate window of the stream that is there, in milliseconds: an operator may have set another one.
+    window: Arc<AtomicU64>,
 }
 
 impl Stream {
@@ -33,7 +41,13 @@ impl Stream {
             prefix: config.subjects.clone(),
             max_age: config.max_age,
             replicas: config.replicas,
+            window: Arc::new(AtomicU64::new(millis(duplicate_window(config.max_age)))),
         }
+    }
+
+    /// How long the stream remembers an id.
+    pub(crate) fn duplicate_window(&self) -> Duration {
+        Duration::from_millis(self.window.load(Ordering::Relaxed))
     }
 
     fn subjects(&self) -> String {
@@ -125,6 +139,7 @@ impl Nats {
     pub(crate) async fn ensure_stream(&self) -> Result<(), Error> {
         if let Some(found) = self.find_stream().await? {
             self.stream.check(&found.config)?;
+            self.stream.window.store(millis(found.config.duplicate_window), Ordering::Relaxed);
             for difference in self.stream.differences(&found.config) {
                 tracing::warn!(stream = self.stream.name, difference, "the stream has limits of its own");
             }
@@ -133,7 +148,9 @@ impl Nats {
         let config = self.stream.config();
         let created = tokio::time::timeout(self.timeout, self.jetstream.create_stream(config)).await;
         let error = match created.map_err(Error::unreachable)? {
-            Ok(_) => {
+            Ok(made) => {
+                let window = made.cached_info().config.duplicate_window;
+                self.stream.window.store(millis(window), Ordering::Relaxed);
                 tracing::info!(
                     stream = self.stream.name,
                     subjects = self.stream.subjects(),

@@ -1,13 +1,14 @@
 //! From the outbox to the bus.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use base::Backoff;
 use base::error::chain;
 use base::id::ProcessId;
-use bus::{Bus, Event};
+use base::{Backoff, Timestamp};
+use bus::{Bus, Event, EventId};
 use runtime::lifecycle::{Drain, LoopError};
 use work::{Handler, Item, Keeper, Outcome, Report, Worker};
 
@@ -86,7 +87,8 @@ impl Handler for Publish {
             .map(|item| event::decode(item.id, &item.payload).map_err(|error| error.to_string()))
             .collect();
         let events: Vec<Event> = decoded.iter().flatten().cloned().collect();
-        let results = self.bus.publish(&events).await;
+        let repeats = self.old_repeats(items.iter().zip(&decoded));
+        let results = self.publish(&events, &repeats).await;
         let passing = self.passing(&results);
         let mut results = results.into_iter();
         let outcome = |decoded: Result<Event, String>| match decoded {
@@ -112,6 +114,42 @@ enum Passing {
 }
 
 impl Publish {
+    /// Publishes events. Those that may have been published so long ago that the bus has forgotten their ids are looked for first.
+    async fn publish(
+        &self,
+        events: &[Event],
+        repeats: &[(Timestamp, &Event)],
+    ) -> Vec<Result<(), bus::Error>> {
+        if repeats.is_empty() {
+            return self.bus.publish(events).await;
+        }
+        let found = self.bus.find_stored(repeats).await;
+        let repeats: HashSet<EventId> = repeats.iter().map(|(_, event)| event.id).collect();
+        let known = |event: &Event| match &found {
+            Ok(stored) => stored.contains(&event.id).then_some(Ok(())),
+            Err(error) => repeats.contains(&event.id).then(|| Err(error.clone())),
+        };
+        let known: Vec<_> = events.iter().map(known).collect();
+        let unknown = events.iter().zip(&known).filter(|(_, known)| known.is_none());
+        let unknown: Vec<Event> = unknown.map(|(event, _)| event.clone()).collect();
+        let mut published = self.bus.publish(&unknown).await.into_iter();
+        // As many as are unknown.
+        known.into_iter().filter_map(|known| known.or_else(|| published.next())).collect()
+    }
+
+    /// Events that were claimed before, and since when they may have been published.
+    fn old_repeats<'a>(
+        &self,
+        items: impl Iterator<Item = (&'a Item, &'a Result<Event, String>)>,
+    ) -> Vec<(Timestamp, &'a Event)> {
+        let remembered = self.bus.remembers_for();
+        let is_old = |item: &Item| !item.is_first_claim() && item.age >= remembered;
+        items
+            .filter(|(item, _)| is_old(item))
+            .filter_map(|(item, decoded)| Some((item.created, decoded.as_ref().ok()?)))
+            .collect()
+    }
+
     fn passing(&self, results: &[Result<(), bus::Error>]) -> Passing {
         let has_failed =
             results.iter().any(|result| result.as_ref().is_err_and(|error| !error.is_hopeless()));

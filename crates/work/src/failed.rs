@@ -1,6 +1,7 @@
 //! What an item that has failed for good entails, in the transaction that says so.
 
 use std::fmt::Debug;
+use std::time::Duration;
 
 use base::Timestamp;
 use db::{Error, Tx};
@@ -46,6 +47,7 @@ impl Queue {
             payload,
             attempts: attempts.unsigned_abs(),
             created: Timestamp::from_millis(created_at),
+            age: Duration::ZERO,
             lease,
             key_hash,
         };

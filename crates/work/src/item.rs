@@ -31,6 +31,8 @@ pub struct Item {
     /// How often it has been claimed, this time included.
     pub attempts: u32,
     pub created: Timestamp,
+    /// How old it was when it was claimed, by the store's clock.
+    pub age: Duration,
     /// Raised by every claim: whoever has another number has lost the item.
     pub(crate) lease: i64,
     pub(crate) key_hash: i64,
@@ -38,6 +40,11 @@ pub struct Item {
 
 impl Item {
     pub(crate) const NO_NUMBER: i64 = 0;
+
+    /// Whether nobody has claimed it before, so that nobody can have done it.
+    pub const fn is_first_claim(&self) -> bool {
+        self.lease <= 1
+    }
 }
 
 /// What became of an item.

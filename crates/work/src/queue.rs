@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::Clock;
 use base::id::ProcessId;
@@ -201,6 +202,7 @@ fn born_claimed(item: &New<'_>) -> Item {
         payload: item.payload.to_vec(),
         attempts: BORN_CLAIMED,
         created: Clock::system().now(),
+        age: Duration::ZERO,
         lease: BORN_CLAIMED.into(),
         key_hash: key_hash(item.key),
     }

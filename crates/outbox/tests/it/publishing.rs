@@ -148,3 +148,44 @@ async fn a_bus_that_refuses_for_now_uses_up_no_attempts() {
     let failed = &outbox.queue().list(Filter::Failed, 10).await.unwrap()[0];
     assert!(failed.cause.as_deref().unwrap().contains("too large") && failed.payload.len() > 1 << 20);
 }
+
+/// The stream has forgotten the ids: a repeat would be stored twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_published_again_after_the_duplicate_window_is_stored_once() {
+    const WINDOW: Duration = Duration::from_millis(200);
+    let pair = testkit::need!(Pair::on_servers().await);
+    let client = async_nats::connect(pair.bus_config.url.server().unwrap().as_str()).await.unwrap();
+    let jetstream = async_nats::jetstream::new(client);
+    let made = jetstream.get_stream(&pair.bus_config.stream).await.unwrap().cached_info().config.clone();
+    let short = async_nats::jetstream::stream::Config { duplicate_window: WINDOW, ..made };
+    jetstream.update_stream(&short).await.unwrap();
+    let pair = Pair { bus: Bus::open(&pair.bus_config).await.unwrap(), ..pair };
+    assert_eq!(pair.bus.remembers_for(), WINDOW / 2);
+
+    let outbox = pair.outbox();
+    let relay = pair.relay(&outbox);
+    let other = Event { subject: "test.other.v1".to_owned(), ..event("c", 5) };
+    pair.append(&outbox, &[event("a", 1), event("a", 2), event("b", 3), event("b", 4), other]).await;
+    while relay.tick().await.unwrap().claimed > 0 {}
+    assert_eq!(pair.told().await.len(), 5);
+    // Another one, until its id is forgotten: then so are theirs.
+    let probe = Event { subject: "test.probe".to_owned(), ..event("probe", 0) };
+    testkit::eventually("ids are forgotten", PATIENCE, async || {
+        pair.bus.publish(std::slice::from_ref(&probe)).await[0].as_ref().unwrap();
+        pair.told().await.iter().filter(|told| told["id"] == probe.id.to_string()).count() > 1
+    })
+    .await;
+
+    // Some are there; one was lost.
+    let lost = pair.told().await.iter().position(|told| told["data"]["n"] == 3).unwrap();
+    let stream = jetstream.get_stream(&pair.bus_config.stream).await.unwrap();
+    stream.delete_message(lost as u64 + 1).await.unwrap();
+    assert_eq!(outbox.queue().again_since(Timestamp::from_millis(0)).await.unwrap(), 5);
+    pair.append(&outbox, &[event("a", 6)]).await;
+    while relay.tick().await.unwrap().claimed > 0 {}
+    assert!(states(&outbox).await.iter().all(|state| *state == State::Done));
+    let mut told = numbers(&pair.told().await);
+    told.retain(|n| *n != 0);
+    told.sort_unstable();
+    assert_eq!(told, [1, 2, 3, 4, 5, 6]);
+}
