@@ -1,8 +1,13 @@
 //! The embedded bus: a log in this process.
 //!
 //! It keeps to the rules of the stream: what is published is kept for `bus.max_age`, an id is stored once within the
-//! duplicate window, and events that are too large are refused. It keeps at most `bus.memory_events`; the oldest go first. It
-//! ends with the process, so whatever must not be lost is kept in the database until it has been published and read.
+//! duplicate window and as long as the event is kept, and events that are too large are refused. It ends with the process; the outbox fills
+//! the next one.
+//!
+//! It keeps at most `bus.memory_events`. When it is full, the oldest events make room if every consumer that has subscribed in this process
+//! has acknowledged them or does not read them. Else publishing fails for now, and the outbox keeps the rest. A consumer that nobody has
+//! subscribed does not count: without the role that reads, nothing would ever be acknowledged. `bus.max_age` removes events
+//! whether they were read or not, as on NATS.
 
 mod consumer;
 
@@ -17,7 +22,7 @@ use tokio::time::Instant;
 pub(crate) use self::consumer::MemoryConsumer;
 use self::consumer::Shared;
 use crate::publish_state::PublishState;
-use crate::{Config, Error, Event, EventId};
+use crate::{Config, Error, Event, EventId, Reason};
 
 /// The default of NATS, so that what works here works there.
 const MAX_SIZE: usize = 1 << 20;
@@ -40,13 +45,23 @@ struct Inner {
     consumers: Mutex<HashMap<String, Arc<Shared>>>,
 }
 
+/// Which events have to be kept.
+struct Unread {
+    /// The first position that somebody has not read; none if nobody reads.
+    from: Option<u64>,
+    /// Who that is.
+    by: String,
+    max_events: usize,
+}
+
 #[derive(Debug, Default)]
 struct Log {
     events: VecDeque<(Instant, Stored)>,
     last: u64,
-    /// What was stored within the duplicate window: in order, and to be looked up.
-    recent: VecDeque<(Instant, EventId)>,
+    /// The ids of what is kept, and of what was stored within the duplicate window: to be looked up.
     ids: HashSet<EventId>,
+    /// The ids of events that are gone, in the order in which they were stored, until the window has passed.
+    gone: VecDeque<(Instant, EventId)>,
 }
 
 /// An event as a reader finds it.
@@ -58,6 +73,7 @@ pub struct Stored {
     pub subject: String,
     /// A CloudEvent in JSON, as NATS would deliver it.
     pub body: Bytes,
+    id: EventId,
 }
 
 impl Memory {
@@ -75,16 +91,39 @@ impl Memory {
     }
 
     pub(crate) fn publish(&self, events: &[Event]) -> Vec<Result<(), Error>> {
+        let results = self.store(events, self.unread_from());
+        self.0.state.note(&results);
+        results
+    }
+
+    /// Stores events that were published before this process started, however many they are: they were acknowledged then, and may
+    /// not have been read.
+    pub fn restore(&self, events: &[Event]) -> Vec<Result<(), Error>> {
+        self.store(events, Unread { from: None, by: String::new(), max_events: usize::MAX })
+    }
+
+    fn store(&self, events: &[Event], unread: Unread) -> Vec<Result<(), Error>> {
         let inner = &*self.0;
         let now = Instant::now();
         let mut log = inner.lock();
         log.forget(inner, now);
-        let results: Vec<_> = events.iter().map(|event| log.store(inner, now, event)).collect();
+        let results = events.iter().map(|event| log.store(inner, now, event, &unread)).collect();
         let last = log.last;
         drop(log);
         inner.last.send_if_modified(|known| std::mem::replace(known, last.max(*known)) < last);
-        inner.state.note(&results);
         results
+    }
+
+    /// The first position that some consumer has not settled. It only moves on while the events are stored, so that what is
+    /// judged by it is settled indeed.
+    fn unread_from(&self) -> Unread {
+        let consumers = self.0.consumers.lock().unwrap_or_else(PoisonError::into_inner);
+        let slowest = consumers.values().map(|consumer| (consumer.unread_from(), consumer.name())).min();
+        Unread {
+            from: slowest.map(|(from, _)| from),
+            by: slowest.map(|(_, name)| name.to_owned()).unwrap_or_default(),
+            max_events: self.0.max_events,
+        }
     }
 
     pub(crate) fn state(&self) -> &PublishState {
@@ -123,22 +162,39 @@ impl Inner {
 }
 
 impl Log {
-    fn store(&mut self, inner: &Inner, now: Instant, event: &Event) -> Result<(), Error> {
+    fn store(&mut self, inner: &Inner, now: Instant, event: &Event, unread: &Unread) -> Result<(), Error> {
         let subject = event.full_subject(&inner.prefix)?;
         let body = event.encode()?;
         if body.len() > MAX_SIZE {
             return Err(Error::TooLarge(format!("{} bytes, and the bus takes {MAX_SIZE}", body.len())));
         }
-        if !self.ids.insert(event.id) {
+        if self.ids.contains(&event.id) {
             return Ok(());
         }
-        self.recent.push_back((now, event.id));
-        self.last += 1;
-        self.events.push_back((now, Stored { position: self.last, subject, body }));
-        if self.events.len() > inner.max_events {
-            self.events.pop_front();
+        while self.events.len() >= unread.max_events {
+            let oldest = self.events.front().map(|(_, event)| event.position);
+            if unread.from.is_some_and(|from| oldest.is_some_and(|oldest| oldest >= from)) {
+                let said = format!(
+                    "the embedded bus is full: the consumer {} has not acknowledged the oldest of {} events \
+                     (bus.memory_events)",
+                    unread.by,
+                    self.events.len()
+                );
+                return Err(Error::Refusing { reason: Reason::Full, said });
+            }
+            self.let_go_of_oldest();
         }
+        self.ids.insert(event.id);
+        self.last += 1;
+        self.events.push_back((now, Stored { position: self.last, subject, body, id: event.id }));
         Ok(())
+    }
+
+    /// Its id is still remembered.
+    fn let_go_of_oldest(&mut self) {
+        if let Some((stored, event)) = self.events.pop_front() {
+            self.gone.push_back((stored, event.id));
+        }
     }
 
     /// The events after a position, oldest first.
@@ -156,14 +212,14 @@ impl Log {
     /// Lets go of what is too old.
     fn forget(&mut self, inner: &Inner, now: Instant) {
         while self.events.front().is_some_and(|(stored, _)| now.duration_since(*stored) >= inner.max_age) {
-            self.events.pop_front();
+            self.let_go_of_oldest();
         }
-        while let Some((stored, id)) = self.recent.front().copied() {
+        while let Some((stored, id)) = self.gone.front().copied() {
             if now.duration_since(stored) < inner.duplicate_window {
                 break;
             }
             self.ids.remove(&id);
-            self.recent.pop_front();
+            self.gone.pop_front();
         }
     }
 }

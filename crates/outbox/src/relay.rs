@@ -60,22 +60,25 @@ impl Relay {
         Keeper::new(self.outbox.queue().clone()).run(drain).await
     }
 
-    /// Fills an embedded bus, which is empty at start, with what the outbox has published and still keeps: readers that had
-    /// not got to it find it there. Says how many events that were. A bus that is a server keeps its events by itself.
+    /// Fills an embedded bus, which is empty at start, with what the outbox has published and still keeps, the newest as many as the bus
+    /// keeps: consumers that had not got to an event find it there. Returns how many events that were. A bus that is a server keeps its
+    /// events by itself.
     pub async fn fill(&self) -> Result<usize, LoopError> {
         let Bus::Memory(memory) = &self.bus else { return Ok(0) };
         let queue = self.outbox.queue();
+        // By the time of publishing, not by number: what was published last may have waited for long, and what is newest may
+        // still wait.
         let kept = i64::try_from(memory.capacity()).unwrap_or(i64::MAX);
-        let mut last = queue.last_number().await?.saturating_sub(kept).max(0);
-        let mut filled = 0;
+        let since = queue.newest_done_since(kept).await?;
+        let (mut last, mut filled) = (0, 0);
         loop {
-            let rows = queue.done_after(last, FILLED_AT_ONCE).await?;
+            let rows = queue.done_after(last, since, FILLED_AT_ONCE).await?;
             let Some(end) = rows.last() else { return Ok(filled) };
             last = end.number;
             let events: Vec<Event> =
                 rows.iter().filter_map(|row| event::decode(row.id, &row.payload).ok()).collect();
             filled += events.len();
-            self.bus.publish(&events).await;
+            memory.restore(&events);
         }
     }
 }

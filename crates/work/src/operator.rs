@@ -66,7 +66,7 @@ pub(crate) struct OperatorTexts {
     done_since: Arc<str>,
     again: ListStatement,
     done_after: Arc<str>,
-    last: Arc<str>,
+    newest_done: Arc<str>,
 }
 
 /// As it is read: number, id, user, key, state, due, attempts, lease, holder, made at, cause, payload.
@@ -97,8 +97,10 @@ impl OperatorTexts {
                 ),
                 AGAIN_AT_ONCE,
             ),
-            done_after: select(&format!("WHERE id > ? AND state = {DONE} ORDER BY id LIMIT ?")),
-            last: text.fixed("SELECT COALESCE(MAX(id), 0) FROM {table}"),
+            done_after: select(&format!("WHERE id > ? AND state = {DONE} AND due_at >= ? ORDER BY id LIMIT ?")),
+            newest_done: text.fixed(&format!(
+                "SELECT due_at FROM {{table}} {{by_state}} WHERE state = {DONE} ORDER BY due_at DESC, id DESC LIMIT 1 OFFSET ?"
+            )),
         }
     }
 }
@@ -215,26 +217,29 @@ impl Queue {
         Ok(numbers.len())
     }
 
-    /// Items that are done and come after a number, in their order.
-    pub async fn done_after(&self, number: i64, limit: u32) -> Result<Vec<Entry>, Error> {
+    /// Items that were done at this time or later and come after a number, in their order.
+    pub async fn done_after(&self, number: i64, since: Timestamp, limit: u32) -> Result<Vec<Entry>, Error> {
         let text = AssertSqlSafe(self.operator.done_after.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
             let rows: Vec<Row> = db::on!(connection, raw => {
-                sqlx::query_as(text).bind(number).bind(i64::from(limit)).fetch_all(raw).await?
+                let query = sqlx::query_as(text).bind(number).bind(since.as_millis()).bind(i64::from(limit));
+                query.fetch_all(raw).await?
             });
             Ok(rows.into_iter().map(entry).collect())
         };
         self.db.bounded(reading).await
     }
 
-    /// The number of the newest item; 0 before the first.
-    pub async fn last_number(&self) -> Result<i64, Error> {
-        let text = AssertSqlSafe(self.operator.last.clone());
+    /// The time since when the newest so many items were done; the beginning if there are fewer.
+    pub async fn newest_done_since(&self, count: i64) -> Result<Timestamp, Error> {
+        let text = AssertSqlSafe(self.operator.newest_done.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let (last,) = db::on!(connection, raw => sqlx::query_as(text).fetch_one(raw).await?);
-            Ok(last)
+            let found: Option<(i64,)> = db::on!(connection, raw => {
+                sqlx::query_as(text).bind(count.saturating_sub(1).max(0)).fetch_optional(raw).await?
+            });
+            Ok(Timestamp::from_millis(found.map_or(0, |(due_at,)| due_at)))
         };
         self.db.bounded(reading).await
     }

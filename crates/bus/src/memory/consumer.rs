@@ -115,6 +115,16 @@ impl MemoryConsumer {
 }
 
 impl Shared {
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The first position that is not settled: acknowledged, given up, or not for this consumer.
+    pub(super) fn unread_from(&self) -> u64 {
+        let progress = self.lock();
+        progress.pending.keys().next().copied().unwrap_or(progress.passed + 1)
+    }
+
     fn new(subscription: &Subscription) -> Self {
         let progress = Progress {
             subscription: subscription.clone(),
@@ -147,6 +157,8 @@ impl Shared {
 
 impl Progress {
     /// What is due again, then what is new, each with its attempt.
+    ///
+    /// Events that are not for this consumer are passed with the next that is looked at.
     fn take(&mut self, log: &Log, prefix: &str, max: usize, now: Instant) -> Vec<(Stored, u64)> {
         // What the log has let go of is delivered no more, and takes up no place.
         while let Some((&position, _)) = self.pending.first_key_value()

@@ -1,5 +1,6 @@
 //! What a durable consumer in process does to the instant, at the bounds of the log, and on many threads.
 
+use base::error::Coded;
 use bus::{Delivery, Subscription};
 
 use super::consumers::{AT_ONCE, NEVER, all_numbers, next, number, subscription};
@@ -18,23 +19,73 @@ async fn an_event_comes_again_to_the_instant() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_reader_that_lags_goes_on_with_the_oldest_that_is_kept() {
+async fn a_full_bus_refuses_rather_than_drop_what_a_consumer_has_not_acknowledged() {
+    let config = Config { memory_events: 10, max_age: Duration::from_secs(3600), ..config("memory:") };
+    let bus = Bus::open(&config).await.unwrap();
+    let slow = bus.subscribe(&subscription("slow")).await.unwrap();
+    let quick = bus.subscribe(&subscription("quick")).await.unwrap();
+    let batch: Vec<Event> = (0..15).map(event).collect();
+    let results = bus.publish(&batch).await;
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 10);
+    for error in results.into_iter().filter_map(Result::err) {
+        assert!(error.is_passing() && !error.is_hopeless() && error.to_string().contains("full"), "{error}");
+    }
+    // One consumer is not enough, nor is delivering.
+    bus::ack_all(&quick.fetch(10, AT_ONCE).await.unwrap()).await;
+    let pending = slow.fetch(4, AT_ONCE).await.unwrap();
+    assert_eq!(all_numbers(&pending), [0, 1, 2, 3]);
+    assert!(bus.publish(&batch).await[10].is_err());
+    // An acknowledgement in the middle makes no room; giving up counts as one.
+    pending[1].ack().await.unwrap();
+    assert!(bus.publish(&batch).await[10].is_err());
+    pending[0].give_up("no use").await.unwrap();
+    let results = bus.publish(&batch).await;
+    assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 12);
+    // Both get everything in the end.
+    bus::ack_all(&pending[2..]).await;
+    let mut found: Vec<usize> = Vec::new();
+    while found.len() < 11 {
+        bus.publish(&batch).await;
+        bus::ack_all(&quick.fetch(10, AT_ONCE).await.unwrap()).await;
+        let deliveries = slow.fetch(3, AT_ONCE).await.unwrap();
+        found.extend(all_numbers(&deliveries));
+        bus::ack_all(&deliveries).await;
+    }
+    assert_eq!(found, (4..15).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_bus_is_reported_until_a_consumer_makes_room() {
+    let bus = Bus::open(&Config { memory_events: 1, ..config("memory:") }).await.unwrap();
+    let consumer = bus.subscribe(&subscription("reader")).await.unwrap();
+    all_ok(bus.publish(&[event(0)]).await);
+    let refused = event(1);
+    for _ in 0..4 {
+        bus.publish(std::slice::from_ref(&refused)).await[0].as_ref().unwrap_err();
+        tokio::time::advance(Duration::from_secs(1)).await;
+    }
+    let error = bus.ping().await.unwrap_err();
+    assert!(base::error::chain(&error).contains("reader has not acknowledged"), "{error:?}");
+    next(&consumer).await.ack().await.unwrap();
+    all_ok(bus.publish(&[refused]).await);
+    bus.ping().await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_too_old_goes_whether_it_was_read_or_not() {
     let config = Config { memory_events: 10, max_age: Duration::from_secs(3600), ..config("memory:") };
     let bus = Bus::open(&config).await.unwrap();
     let few = Subscription { max_pending: 3, ..subscription("reader") };
     let consumer = bus.subscribe(&few).await.unwrap();
     all_ok(bus.publish(&events(5)).await);
     assert_eq!(all_numbers(&consumer.fetch(10, AT_ONCE).await.unwrap()), [0, 1, 2]);
-    all_ok(bus.publish(&(5..13).map(event).collect::<Vec<_>>()).await);
-    // 0 to 2 are gone, and with them what was pending.
-    let more = consumer.fetch(10, AT_ONCE).await.unwrap();
-    assert_eq!(all_numbers(&more), [3, 4, 5]);
     tokio::time::advance(Duration::from_secs(3601)).await;
-    all_ok(bus.publish(&[event(13)]).await);
+    all_ok(bus.publish(&(5..13).map(event).collect::<Vec<_>>()).await);
+    // 0 to 4 are gone, and with them what was pending.
     let more = consumer.fetch(10, AT_ONCE).await.unwrap();
-    assert_eq!((all_numbers(&more), more[0].position), (vec![13], 14));
-    more[0].ack().await.unwrap();
-    assert!(consumer.fetch(10, NEVER).await.unwrap().is_empty());
+    assert_eq!((all_numbers(&more), more[0].position), (vec![5, 6, 7], 6));
+    bus::ack_all(&more).await;
+    all_ok(bus.publish(&(13..16).map(event).collect::<Vec<_>>()).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

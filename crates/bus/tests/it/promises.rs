@@ -117,6 +117,17 @@ async fn the_log_in_process_is_bounded_by_number_and_age() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_id_is_remembered_in_process_as_long_as_the_event_is_kept() {
+    let config = config("memory:");
+    let bus = Bus::open(&config).await.unwrap();
+    let first = event(0);
+    all_ok(bus.publish(std::slice::from_ref(&first)).await);
+    tokio::time::advance(bus::DUPLICATE_WINDOW * 2).await;
+    all_ok(bus.publish(&[first]).await);
+    assert_eq!(numbers(&bus, &config).await, [0]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_id_is_remembered_for_the_duplicate_window_though_the_event_is_gone() {
     let config = Config { memory_events: 1, ..config("memory:") };
     let bus = Bus::open(&config).await.unwrap();

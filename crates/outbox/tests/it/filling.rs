@@ -20,13 +20,69 @@ async fn an_embedded_bus_has_after_a_restart_what_it_had_before() {
     let again = Pair { bus, ..pair };
     let relay = again.relay(&again.outbox());
     assert!(again.told().await.is_empty());
-    // As many as it keeps, the newest; the one that is not published is among those numbers.
-    assert_eq!(relay.fill().await.unwrap(), 999);
-    relay.tick().await.unwrap();
+    // As many as it keeps, the newest, and those that were published at the same moment as the oldest of them.
+    let filled = relay.fill().await.unwrap();
+    assert!((1_000..=1_100).contains(&filled), "{filled}");
     let told = again.told().await;
-    let found = numbers(&told);
-    assert_eq!(found, (1_501..=2_500).collect::<Vec<u64>>());
-    assert_eq!(told[0]["id"], events[1_501].id.to_string());
+    assert_eq!(numbers(&told), (2_500 - filled as u64..2_500).collect::<Vec<u64>>());
+    assert_eq!(told[0]["id"], events[2_500 - filled].id.to_string());
+    relay.tick().await.unwrap();
+    assert_eq!(numbers(&again.told().await).last(), Some(&2_500));
+}
+
+/// More than the bus keeps wait in the outbox, behind what was published and not read.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_embedded_bus_that_is_full_loses_nothing_over_a_restart() {
+    const KEPT: usize = 1_000;
+    let pair = Pair::embedded().await;
+    let outbox = pair.outbox();
+    let reader = bus::Subscription {
+        name: "reader".to_owned(),
+        subjects: None,
+        ack_wait: Duration::from_secs(60),
+        max_pending: 10_000,
+    };
+    pair.bus.subscribe(&reader).await.unwrap();
+    let events: Vec<Event> = (0..3 * KEPT).map(|n| event(&format!("key-{}", n % 7), n)).collect();
+    for some in events.chunks(500) {
+        pair.append(&outbox, some).await;
+    }
+    let relay = pair.relay(&outbox);
+    testkit::eventually("the bus is full", PATIENCE, async || {
+        relay.tick().await.unwrap();
+        pair.told().await.len() == KEPT
+    })
+    .await;
+    for _ in 0..5 {
+        assert_eq!(relay.tick().await.unwrap().finished.failed, 0);
+    }
+    let entries = outbox.queue().list(Filter::Open, 10_000).await.unwrap();
+    assert_eq!(entries.len(), 2 * KEPT);
+    assert!(entries.iter().all(|entry| entry.attempts == 0), "no attempt is used up");
+
+    // A new process. Its consumer is there before the bus is filled.
+    let bus = Bus::open(&pair.bus_config).await.unwrap();
+    let again = Pair { bus, ..pair };
+    let consumer = again.bus.subscribe(&reader).await.unwrap();
+    let relay = again.relay(&outbox);
+    assert_eq!(relay.fill().await.unwrap(), KEPT);
+    let mut found: Vec<usize> = Vec::new();
+    while found.len() < 3 * KEPT {
+        relay.tick().await.unwrap();
+        let deliveries = consumer.fetch(100, Duration::from_millis(100)).await.unwrap();
+        let number = |delivery: &bus::Delivery| {
+            let event: Value = serde_json::from_slice(&delivery.body).unwrap();
+            event["data"]["n"].as_u64().unwrap() as usize
+        };
+        found.extend(deliveries.iter().map(number));
+        bus::ack_all(&deliveries).await;
+    }
+    for key in 0..7 {
+        let of_key: Vec<usize> = found.iter().copied().filter(|n| n % 7 == key).collect();
+        assert!(of_key.is_sorted(), "{of_key:?}");
+    }
+    found.sort_unstable();
+    assert_eq!(found, (0..3 * KEPT).collect::<Vec<_>>());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -92,6 +92,15 @@ impl Notifier {
         Ok(Self { id, notifications, inbox, live, intake, watch })
     }
 
+    /// Subscribes the intake to an embedded bus, before anything is published there: the bus keeps events for consumers that it
+    /// knows.
+    pub(super) async fn subscribe_embedded(&self, bus: &Bus) -> Result<(), bus::Error> {
+        match (bus, &self.intake) {
+            (Bus::Memory(_), Some(intake)) => intake.subscribe().await.map(drop),
+            _ => Ok(()),
+        }
+    }
+
     /// Starts the loops.
     pub(super) fn start(&self, process: &mut Process) {
         if let Some(watch) = self.watch.clone() {
