@@ -146,9 +146,8 @@ impl Publish {
         items: impl Iterator<Item = (&'a Item, &'a Result<Event, String>)>,
     ) -> Vec<(Timestamp, &'a Event)> {
         let remembered = self.bus.remembers_for();
-        let is_old = |item: &Item| !item.is_first_claim() && item.age >= remembered;
         items
-            .filter(|(item, _)| is_old(item))
+            .filter(|(item, _)| item.may_have_been_done(remembered))
             .filter_map(|(item, decoded)| Some((item.created, decoded.as_ref().ok()?)))
             .collect()
     }

@@ -213,6 +213,7 @@ impl Queue {
                 attempts: u32::try_from(attempts).unwrap_or_default(),
                 created: Timestamp::from_millis(created_at),
                 age: Duration::from_millis(now.saturating_sub(created_at).try_into().unwrap_or_default()),
+                claimed: Instant::now(),
                 lease,
                 key_hash,
             };

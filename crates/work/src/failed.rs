@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::Timestamp;
 use db::{Error, Tx};
+use tokio::time::Instant;
 
 use crate::item::uuid;
 use crate::statement::{Names, bind_names};
@@ -48,6 +49,7 @@ impl Queue {
             attempts: attempts.unsigned_abs(),
             created: Timestamp::from_millis(created_at),
             age: Duration::ZERO,
+            claimed: Instant::now(),
             lease,
             key_hash,
         };

@@ -5,6 +5,7 @@ use std::time::Duration;
 use base::Timestamp;
 use base::id::Uuid;
 use sha2::{Digest, Sha256};
+use tokio::time::Instant;
 
 /// An item that is to be pushed.
 #[derive(Clone, Debug)]
@@ -32,7 +33,8 @@ pub struct Item {
     pub attempts: u32,
     pub created: Timestamp,
     /// How old it was when it was claimed, by the store's clock.
-    pub age: Duration,
+    pub(crate) age: Duration,
+    pub(crate) claimed: Instant,
     /// Raised by every claim: whoever has another number has lost the item.
     pub(crate) lease: i64,
     pub(crate) key_hash: i64,
@@ -41,9 +43,10 @@ pub struct Item {
 impl Item {
     pub(crate) const NO_NUMBER: i64 = 0;
 
-    /// Whether nobody has claimed it before, so that nobody can have done it.
-    pub const fn is_first_claim(&self) -> bool {
-        self.lease <= 1
+    /// Whether it may have been done so long ago: by somebody who claimed it before us, or since we have it.
+    pub fn may_have_been_done(&self, ago: Duration) -> bool {
+        let held = self.claimed.elapsed();
+        self.age.saturating_add(held) >= ago && (self.lease > 1 || held >= ago)
     }
 }
 

@@ -63,7 +63,8 @@ pub(crate) struct OperatorTexts {
     by_item_id: Arc<str>,
     by_number: Arc<str>,
     blocked: Arc<str>,
-    done_since: Arc<str>,
+    keys_done_since: Arc<str>,
+    done_of_keys: ListStatement,
     again: ListStatement,
     done_after: Arc<str>,
     newest_done: Arc<str>,
@@ -86,14 +87,21 @@ impl OperatorTexts {
                  (SELECT COUNT(*) FROM {{table}} w WHERE w.key_hash = f.key_hash AND w.id > f.id AND w.state = {OPEN}) \
                  FROM {{table}} f WHERE f.state = {FAILED} ORDER BY f.due_at, f.id LIMIT ?"
             )),
-            done_since: text.fixed(&format!(
-                "SELECT id FROM {{table}} {{by_state}} WHERE state = {DONE} AND due_at >= ? AND due_at <= ? \
-                 ORDER BY due_at, id LIMIT ? {{skip_locked}}"
+            keys_done_since: text.fixed(&format!(
+                "SELECT DISTINCT key_hash FROM (SELECT key_hash FROM {{table}} {{by_state}} \
+                 WHERE state = {DONE} AND due_at >= ? AND due_at <= ? ORDER BY due_at, id LIMIT ?) AS some"
             )),
+            done_of_keys: text.list(
+                &format!(
+                    "SELECT id FROM {{table}} {{by_key}} WHERE state = {DONE} AND due_at >= ? AND due_at <= ? \
+                     AND key_hash IN ({{list}}) ORDER BY key_hash, id"
+                ),
+                AGAIN_AT_ONCE,
+            ),
             again: text.list(
                 &format!(
                     "UPDATE {{table}} SET state = {OPEN}, due_at = created_at, attempts = 0, holder = NULL, lease = lease + 1 \
-                     WHERE id IN ({{list}})"
+                     WHERE state = {DONE} AND id IN ({{list}})"
                 ),
                 AGAIN_AT_ONCE,
             ),
@@ -183,38 +191,57 @@ impl Queue {
     }
 
     /// Has everything done again that was done at this time or later; says how many items that are.
+    ///
+    /// Stopped in the middle it has done so for some keys, each as a whole: called again, it goes on with the others.
     pub async fn again_since(&self, since: Timestamp) -> Result<u64, Error> {
         let mut all = 0;
         // What workers have done again meanwhile is not done a third time.
         let until = self.db.now().await?;
-        loop {
-            let sent = self.db.bounded(self.again_some(since, until)).await?;
-            all += sent as u64;
-            if sent < AGAIN_AT_ONCE {
-                self.wake();
-                return Ok(all);
-            }
+        while let Some(sent) = self.again_some_keys(since, until).await? {
+            all += sent;
         }
+        Ok(all)
     }
 
-    async fn again_some(&self, since: Timestamp, until: Timestamp) -> Result<usize, Error> {
+    /// Does so for the next keys; none if there are no more.
+    ///
+    /// A key is sent back by one transaction, however many items it has. If some of its items were still done while others are open
+    /// again, an item behind the done ones would overtake those that are open.
+    pub async fn again_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
+        let (since, until) = (since.as_millis(), until.as_millis());
         let mut tx = self.db.begin().await?;
-        let text = AssertSqlSafe(self.operator.done_since.clone());
-        let numbers: Vec<(i64,)> = db::on!(tx, connection => {
-            let query = sqlx::query_as(text).bind(since.as_millis()).bind(until.as_millis());
-            query.bind(AGAIN_AT_ONCE as i64).fetch_all(connection).await?
-        });
-        let numbers: Vec<i64> = numbers.into_iter().map(|(number,)| number).collect();
+        let keys = async {
+            let text = AssertSqlSafe(self.operator.keys_done_since.clone());
+            let keys: Vec<(i64,)> = db::on!(tx, connection => {
+                let query = sqlx::query_as(text).bind(since).bind(until).bind(AGAIN_AT_ONCE as i64);
+                query.fetch_all(connection).await?
+            });
+            let keys: Vec<i64> = keys.into_iter().map(|(key,)| key).collect();
+            let (text, padding) = self.operator.done_of_keys.of(keys.len());
+            let numbers: Vec<(i64,)> = db::on!(tx, connection => {
+                bind_list!(sqlx::query_as(text).bind(since).bind(until), keys, padding).fetch_all(connection).await?
+            });
+            Ok::<_, Error>(numbers.into_iter().map(|(number,)| number).collect::<Vec<i64>>())
+        };
+        let numbers = self.db.bounded(keys).await?;
         if numbers.is_empty() {
             tx.rollback().await?;
-            return Ok(0);
+            return Ok(None);
         }
-        let (text, padding) = self.operator.again.of(numbers.len());
-        db::on!(tx, connection => {
-            bind_list!(sqlx::query(text), numbers, padding).execute(connection).await?;
-        });
-        tx.commit().await?;
-        Ok(numbers.len())
+        let mut sent = 0;
+        for numbers in numbers.chunks(AGAIN_AT_ONCE) {
+            let (text, padding) = self.operator.again.of(numbers.len());
+            // Each statement has its own time: a key may have very many items.
+            let sending = async {
+                Ok::<_, Error>(db::on!(tx, connection => {
+                    bind_list!(sqlx::query(text), numbers, padding).execute(connection).await?.rows_affected()
+                }))
+            };
+            sent += self.db.bounded(sending).await?;
+        }
+        tx.wake_after_commit(&self.pushed);
+        self.db.bounded(tx.commit()).await?;
+        Ok(Some(sent))
     }
 
     /// Items that were done at this time or later and come after a number, in their order.

@@ -8,6 +8,7 @@ use base::Clock;
 use base::id::ProcessId;
 use db::{Db, Tx, Value};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 use crate::claim::ClaimTexts;
 use crate::decide::DecideTexts;
@@ -206,6 +207,7 @@ fn born_claimed(item: &New<'_>) -> Item {
         lease: BORN_CLAIMED.into(),
         key_hash: key_hash(item.key),
     }
+        claimed: Instant::now(),
 }
 
 /// Whether an item in this state lets the next one of its key pass.

@@ -14,6 +14,7 @@ testkit::on_all_stores!(
     what_is_kept_is_kept_from_when_it_was_done,
     what_was_done_can_be_done_again,
     doing_again_ends_while_workers_keep_up,
+    doing_again_keeps_the_order_of_a_key_of_any_length,
     what_is_to_be_done_again_begins_anew,
     what_waits_for_an_operator_is_listed_in_the_order_of_waiting,
 );
@@ -218,6 +219,49 @@ async fn doing_again_ends_while_workers_keep_up(place: &SqlPlace) {
     testkit::eventually("everything is done again", PATIENCE, async || recorder.done().len() == 2_400).await;
     drain.request();
     running.await.unwrap();
+}
+
+/// More items of a key than are sent back at once, a stop in between, workers that keep up, and items that are pushed meanwhile.
+async fn doing_again_keeps_the_order_of_a_key_of_any_length(place: &SqlPlace) {
+    const LONG: usize = 1_203;
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let worker = recorder.worker(&queue);
+    let mut tx = db.begin().await.unwrap();
+    for n in 0..LONG {
+        push_in(&mut tx, &queue, &format!("long:{n}"));
+        push_in(&mut tx, &queue, &format!("{n}:short"));
+    }
+    tx.commit().await.unwrap();
+    while worker.tick().await.unwrap().claimed > 0 {}
+    let before = recorder.done().len();
+    assert_eq!(before, 2 * LONG);
+    // The store's clock counts in milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let (since, until) = (Timestamp::from_millis(0), db.now().await.unwrap());
+    // Stopped after the first step, as by a crash; the key goes on.
+    let sent = queue.again_some_keys(since, until).await.unwrap().unwrap();
+    assert!(sent > 0 && sent < 2 * LONG as u64, "{sent}");
+    push(&db, &queue, &[&format!("long:{LONG}")]).await;
+    for _ in 0..3 {
+        worker.tick().await.unwrap();
+    }
+    push(&db, &queue, &[&format!("long:{}", LONG + 1)]).await;
+    while worker.tick().await.unwrap().claimed > 0 {}
+    // Continued.
+    let mut rest = 0;
+    while let Some(sent) = queue.again_some_keys(since, until).await.unwrap() {
+        rest += sent;
+        worker.tick().await.unwrap();
+    }
+    while worker.tick().await.unwrap().claimed > 0 {}
+    assert_eq!(sent + rest, 2 * LONG as u64, "each was sent back once");
+    let done = recorder.done();
+    let of_key: Vec<&String> = done[before..].iter().filter(|text| text.starts_with("long:")).collect();
+    let expected: Vec<String> = (0..LONG + 2).map(|n| format!("long:{n}")).collect();
+    assert_eq!(of_key, expected.iter().collect::<Vec<_>>());
+    assert_eq!(done.len(), before + 2 * LONG + 2);
 }
 
 async fn what_is_to_be_done_again_begins_anew(place: &SqlPlace) {
