@@ -11,7 +11,7 @@ use base::{Code, Timestamp};
 use runtime::http::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use work::{Entry, Filter, State as ItemState, Unfit};
+use work::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
 
 use crate::{Outbox, event};
 
@@ -52,13 +52,16 @@ impl Operator {
     }
 }
 
-/// `/outbox` (list), `/outbox/blocked`, `/outbox/{event}` and its `retry` and `skip`, `/outbox/republish`. They answer `503` until
+/// `/outbox` (list), `/outbox/blocked`, `/outbox/{event}` and its `retry` and `skip`, `/outbox/retry` and `/outbox/skip` for all
+/// failed events that fit, `/outbox/republish`. They answer `503` until
 /// the slot is filled.
 pub fn operator_routes(slot: &Slot) -> Router {
     Router::new()
         .route("/outbox", get(list))
         .route("/outbox/blocked", get(blocked))
         .route("/outbox/republish", post(republish))
+        .route("/outbox/retry", post(retry_failed))
+        .route("/outbox/skip", post(skip_failed))
         .route("/outbox/{event}", get(show))
         .route("/outbox/{event}/retry", post(retry))
         .route("/outbox/{event}/skip", post(skip))
@@ -137,6 +140,64 @@ fn decided(done: Result<(), Unfit>, entry: &Entry, what: &str) -> Result<Json<Va
     Ok(Json(json!({ "id": entry.id })))
 }
 
+/// Which failed events: those that fit everything that is given.
+#[derive(Deserialize)]
+struct FailedQuery {
+    /// A part of the cause.
+    cause: Option<String>,
+    /// When they failed.
+    since: Option<String>,
+    until: Option<String>,
+    key: Option<String>,
+    /// All of them, which has to be said.
+    #[serde(default)]
+    all: bool,
+    /// Only count them.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+impl FailedQuery {
+    fn choice(&self) -> Result<Choice, Problem> {
+        let choice = Choice {
+            cause: self.cause.clone(),
+            since: self.since.as_deref().map(|text| time("since", text)).transpose()?,
+            until: self.until.as_deref().map(|text| time("until", text)).transpose()?,
+            key: self.key.clone(),
+        };
+        if choice == Choice::default() && !self.all {
+            let detail = "Say which failed events: cause, since, until, key, or all=true.";
+            return Err(Problem::new(Code::InvalidArgument).detail(detail));
+        }
+        Ok(choice)
+    }
+}
+
+async fn retry_failed(slot: State<Slot>, query: Query<FailedQuery>) -> Result<Json<Value>, Problem> {
+    decide_failed(slot, query, Decision::Retry).await
+}
+
+async fn skip_failed(slot: State<Slot>, query: Query<FailedQuery>) -> Result<Json<Value>, Problem> {
+    decide_failed(slot, query, Decision::Skip).await
+}
+
+async fn decide_failed(
+    State(slot): State<Slot>,
+    Query(query): Query<FailedQuery>,
+    decision: Decision,
+) -> Result<Json<Value>, Problem> {
+    let queue = filled(&slot)?.outbox.queue();
+    let choice = query.choice()?;
+    let events = if query.dry_run {
+        queue.count_failed(&choice).await.map_err(internal)?
+    } else {
+        let events = queue.decide_failed(&choice, decision).await.map_err(internal)?;
+        tracing::warn!(events, ?choice, ?decision, "an operator decided on failed events");
+        events
+    };
+    Ok(Json(json!({ "events": events, "dry_run": query.dry_run })))
+}
+
 #[derive(Deserialize)]
 struct RepublishQuery {
     since: String,
@@ -147,9 +208,7 @@ async fn republish(
     Query(query): Query<RepublishQuery>,
 ) -> Result<Json<Value>, Problem> {
     let operator = filled(&slot)?;
-    let since: Timestamp = query.since.parse().map_err(|error: base::NotATime| {
-        Problem::new(Code::InvalidArgument).detail(format!("since: {error}"))
-    })?;
+    let since = time("since", &query.since)?;
     let events = operator.outbox.queue().again_since(since).await.map_err(internal)?;
     tracing::warn!(events, since = since.to_rfc3339(), "published again by an operator");
     Ok(Json(json!({ "events": events })))
@@ -173,6 +232,12 @@ const fn state_word(state: ItemState) -> &'static str {
         ItemState::Failed => "FAILED",
         ItemState::Skipped => "SKIPPED",
     }
+}
+
+fn time(name: &str, text: &str) -> Result<Timestamp, Problem> {
+    text.parse().map_err(|error: base::NotATime| {
+        Problem::new(Code::InvalidArgument).detail(format!("{name}: {error}"))
+    })
 }
 
 fn filled(slot: &Slot) -> Result<&Operator, Problem> {

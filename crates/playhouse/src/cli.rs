@@ -201,12 +201,42 @@ pub struct AtAdmin {
   playhouse outbox blocked
   playhouse outbox show 0198c0de-0000-7000-8000-000000000001
   playhouse outbox retry 0198c0de-0000-7000-8000-000000000001
+  playhouse outbox retry --cause 'too large' --since 1h --dry-run
   playhouse outbox republish --since 10m    after NATS lost what it had acknowledged")]
 pub struct Outbox {
     #[command(flatten)]
     pub at: AtAdmin,
     #[command(subcommand)]
     pub what: OutboxCommand,
+}
+
+/// One event, or all failed ones that fit everything that is given.
+#[derive(Debug, Args)]
+pub struct WhichEvents {
+    /// One event: its id, or its number in the outbox
+    #[arg(
+        required_unless_present_any = ["cause", "since", "until", "key", "all"],
+        conflicts_with_all = ["cause", "since", "until", "key", "all", "dry_run"]
+    )]
+    pub event: Option<String>,
+    /// Failed events whose cause has this text in it
+    #[arg(long, value_name = "TEXT")]
+    pub cause: Option<String>,
+    /// Failed since: a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m
+    #[arg(long, value_name = "TIME")]
+    pub since: Option<String>,
+    /// Failed until then
+    #[arg(long, value_name = "TIME")]
+    pub until: Option<String>,
+    /// Failed events of this key
+    #[arg(long, value_name = "KEY")]
+    pub key: Option<String>,
+    /// All failed events
+    #[arg(long, conflicts_with_all = ["cause", "since", "until", "key"])]
+    pub all: bool,
+    /// Only count them
+    #[arg(long)]
+    pub dry_run: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -231,15 +261,15 @@ pub enum OutboxCommand {
         /// Its id, or its number in the outbox
         event: String,
     },
-    /// Try an event that has failed again; those behind it follow
+    /// Try events that have failed again; those behind them follow at once
     Retry {
-        /// Its id, or its number in the outbox
-        event: String,
+        #[command(flatten)]
+        which: WhichEvents,
     },
-    /// Give up an event: it is never published, and those behind it go on
+    /// Give up events: they are never published, and those behind them go on at once
     Skip {
-        /// Its id, or its number in the outbox
-        event: String,
+        #[command(flatten)]
+        which: WhichEvents,
     },
     /// Publish again what was published lately
     ///

@@ -53,7 +53,7 @@ impl DecideTexts {
                 "UPDATE {table} SET state = ?, due_at = {now} + ?, attempts = 0, holder = NULL, lease = lease + 1 WHERE id = ?",
             ),
             bring_forward: text.fixed(&format!(
-                "UPDATE {{table}} SET due_at = created_at WHERE key_hash = ? AND id > ? AND state = {OPEN} AND holder IS NULL"
+                "UPDATE {{table}} SET due_at = created_at WHERE key_hash = ? AND id >= ? AND state = {OPEN} AND holder IS NULL"
             )),
             put_off: text.fixed(&format!(
                 "UPDATE {{table}} {{by_key}} SET due_at = {{now}} + ? \
@@ -161,11 +161,14 @@ impl Queue {
         db::on!(tx, connection => {
             sqlx::query(text).bind(state).bind(millis(after)).bind(item.number).execute(connection).await?;
         });
-        self.let_go_on(tx, &item).await?;
+        // An item that is due only later stays behind its followers in line; they are put off with it.
+        let first = if after.is_zero() { item.number } else { item.number + 1 };
+        self.let_go_on(tx, &Locked { number: first, ..item }).await?;
         Ok(Ok(()))
     }
 
-    /// Has looked at what waits behind an item, once the transaction is committed.
+    /// Puts the items of a key from a number on back to their places in line, in which they follow each other without being put
+    /// off, and wakes a worker once the transaction is committed.
     async fn let_go_on(&self, tx: &mut Tx, item: &Locked) -> Result<(), Error> {
         tx.wake_after_commit(&self.pushed);
         if !self.is_ordered {

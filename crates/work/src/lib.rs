@@ -25,6 +25,7 @@
 //! all that depends on time: when an open item may be claimed (one that is claimed: when its lease ends, so that a lease that
 //! has ended needs nobody to notice), and since when one is done, failed or skipped.
 
+mod choose;
 mod claim;
 mod config;
 mod decide;
@@ -40,6 +41,7 @@ mod statement;
 mod table;
 mod worker;
 
+pub use choose::{Choice, Decision};
 pub use claim::Claim;
 pub use config::Config;
 pub use decide::Unfit;

@@ -10,6 +10,7 @@ use db::{Db, Tx, Value};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::choose::ChooseTexts;
 use crate::claim::ClaimTexts;
 use crate::decide::DecideTexts;
 use crate::finish::FinishTexts;
@@ -47,6 +48,7 @@ pub struct Inner {
     pub(crate) keep: KeepTexts,
     pub(crate) operator: OperatorTexts,
     pub(crate) decide: DecideTexts,
+    pub(crate) choose: ChooseTexts,
 }
 
 impl Queue {
@@ -65,6 +67,7 @@ impl Queue {
             keep: KeepTexts::new(&text),
             operator: OperatorTexts::new(&text),
             decide: DecideTexts::new(&text),
+            choose: ChooseTexts::new(&text),
             db,
             config,
             metrics,
@@ -204,10 +207,10 @@ fn born_claimed(item: &New<'_>) -> Item {
         attempts: BORN_CLAIMED,
         created: Clock::system().now(),
         age: Duration::ZERO,
+        claimed: Instant::now(),
         lease: BORN_CLAIMED.into(),
         key_hash: key_hash(item.key),
     }
-        claimed: Instant::now(),
 }
 
 /// Whether an item in this state lets the next one of its key pass.

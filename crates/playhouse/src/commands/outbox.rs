@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::admin::Admin;
 use super::{Misuse, Outcome, items, text};
 use crate::answer;
-use crate::cli::{Outbox, OutboxCommand};
+use crate::cli::{Outbox, OutboxCommand, WhichEvents};
 
 pub(super) async fn run(args: Outbox) -> anyhow::Result<Outcome> {
     let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
@@ -29,16 +29,16 @@ pub(super) async fn run(args: Outbox) -> anyhow::Result<Outcome> {
             let found = ask(Method::GET, path(event)).await?;
             if args.at.json { found.to_string() } else { show(&found) }
         }
-        OutboxCommand::Retry { event } => {
-            let found = ask(Method::POST, format!("{}/retry", path(event))).await?;
-            if args.at.json { found.to_string() } else { format!("{} is tried again", text(&found["id"])) }
+        OutboxCommand::Retry { which } => {
+            let found = ask(Method::POST, decision(which, "retry", Clock::system().now())?).await?;
+            if args.at.json { found.to_string() } else { decided(&found, "tried again") }
         }
-        OutboxCommand::Skip { event } => {
-            let found = ask(Method::POST, format!("{}/skip", path(event))).await?;
-            if args.at.json { found.to_string() } else { format!("{} is given up", text(&found["id"])) }
+        OutboxCommand::Skip { which } => {
+            let found = ask(Method::POST, decision(which, "skip", Clock::system().now())?).await?;
+            if args.at.json { found.to_string() } else { decided(&found, "given up") }
         }
         OutboxCommand::Republish { since } => {
-            let since = moment(since, Clock::system().now())?.to_rfc3339();
+            let since = moment("since", since, Clock::system().now())?.to_rfc3339();
             let found = ask(Method::POST, format!("/outbox/republish?since={since}")).await?;
             if args.at.json {
                 found.to_string()
@@ -51,15 +51,47 @@ pub(super) async fn run(args: Outbox) -> anyhow::Result<Outcome> {
     Ok(Outcome::Done)
 }
 
+/// Where a decision on events is posted to.
+fn decision(which: &WhichEvents, what: &str, now: Timestamp) -> Result<String, Misuse> {
+    let WhichEvents { event, cause, since, until, key, all, dry_run } = which;
+    if let Some(event) = event {
+        return Ok(format!("{}/{what}", path(event)));
+    }
+    let time = |name: &'static str, text: &Option<String>| {
+        let time = text.as_deref().map(|text| moment(name, text, now)).transpose()?;
+        Ok(time.map(|time| (name, time.to_rfc3339())))
+    };
+    let given = [
+        cause.clone().map(|cause| ("cause", cause)),
+        time("since", since)?,
+        time("until", until)?,
+        key.clone().map(|key| ("key", key)),
+        all.then(|| ("all", "true".to_owned())),
+        dry_run.then(|| ("dry_run", "true".to_owned())),
+    ];
+    let given = given.into_iter().flatten();
+    let given =
+        given.map(|(name, value)| format!("{name}={}", utf8_percent_encode(&value, NON_ALPHANUMERIC)));
+    Ok(format!("/outbox/{what}?{}", given.collect::<Vec<_>>().join("&")))
+}
+
+fn decided(found: &Value, what: &str) -> String {
+    match (found["id"].as_str(), found["events"].as_u64(), found["dry_run"] == true) {
+        (Some(id), _, _) => format!("{id} is {what}"),
+        (None, events, true) => format!("{} failed events would be {what}", events.unwrap_or_default()),
+        (None, events, false) => format!("{} failed events are {what}", events.unwrap_or_default()),
+    }
+}
+
 /// A time, or how long ago it was.
-fn moment(since: &str, now: Timestamp) -> Result<Timestamp, Misuse> {
+fn moment(option: &str, since: &str, now: Timestamp) -> Result<Timestamp, Misuse> {
     if let Ok(ago) = Duration::parse(&Configured::Text(since.to_owned())) {
         let ago: i64 = ago.as_millis().try_into().unwrap_or(i64::MAX);
         return Ok(Timestamp::from_millis(now.as_millis().saturating_sub(ago)));
     }
     since.parse().map_err(|_| {
         Misuse(format!(
-            "--since {since}: expected a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m"
+            "--{option} {since}: expected a time such as 2026-03-01T12:00:00Z, or how long ago, such as 10m"
         ))
     })
 }
@@ -103,7 +135,10 @@ fn blocked(found: &Value) -> String {
         ));
         lines.extend(key["cause"].as_str().map(|cause| format!("  {cause}")));
     }
-    lines.push("\n`playhouse outbox retry EVENT` tries it again, `skip EVENT` goes on without it".to_owned());
+    lines.push(
+        "\n`playhouse outbox retry EVENT` tries it again, `skip EVENT` goes on without it; `--cause TEXT` or `--all` does so for many"
+            .to_owned(),
+    );
     lines.join("\n")
 }
 
@@ -131,9 +166,36 @@ mod tests {
     #[test]
     fn since_is_a_time_or_how_long_ago() {
         let now = Timestamp::from_millis(1_772_366_400_000);
-        let moment = |text| moment(text, now).map(Timestamp::to_rfc3339).map_err(|misuse| misuse.to_string());
+        let moment =
+            |text| moment("since", text, now).map(Timestamp::to_rfc3339).map_err(|misuse| misuse.to_string());
         assert_eq!(moment("10m").unwrap(), "2026-03-01T11:50:00.000Z");
         assert_eq!(moment("2026-03-01T00:00:00+01:00").unwrap(), "2026-02-28T23:00:00.000Z");
         assert!(moment("yesterday").unwrap_err().contains("such as 10m"));
+    }
+
+    #[test]
+    fn a_decision_names_one_event_or_says_which() {
+        let now = Timestamp::from_millis(1_772_366_400_000);
+        let nothing = || WhichEvents {
+            event: None,
+            cause: None,
+            since: None,
+            until: None,
+            key: None,
+            all: false,
+            dry_run: false,
+        };
+        let one = WhichEvents { event: Some("12".to_owned()), ..nothing() };
+        assert_eq!(decision(&one, "retry", now).unwrap(), "/outbox/12/retry");
+        let some = WhichEvents {
+            cause: Some("a & b".to_owned()),
+            since: Some("1h".to_owned()),
+            dry_run: true,
+            ..nothing()
+        };
+        let expected = "/outbox/skip?cause=a%20%26%20b&since=2026%2D03%2D01T11%3A00%3A00%2E000Z&dry_run=true";
+        assert_eq!(decision(&some, "skip", now).unwrap(), expected);
+        let wrong = WhichEvents { until: Some("noon".to_owned()), ..nothing() };
+        assert!(decision(&wrong, "retry", now).unwrap_err().to_string().contains("--until noon"));
     }
 }

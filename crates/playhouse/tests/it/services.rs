@@ -196,7 +196,7 @@ async fn a_token_that_was_made_lets_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_see_and_mend_the_outbox() {
-    let (_folder, _running, at, shop) = open().await;
+    let (folder, _running, at, shop) = open().await;
     let ada = shop.customer("ada").await;
     let event = shop.buy(&ada, "gems", "order-1").await;
     eventually("it is published", PATIENCE, async || {
@@ -232,6 +232,43 @@ async fn operators_see_and_mend_the_outbox() {
         let (code, errors) = outbox(&args).await;
         assert!(code != 0 && errors.contains(said), "{errors}, not {said:?}");
     }
+    let (code, usage) = outbox(&["retry"]).await;
+    assert!(code == 2 && usage.contains("--cause <TEXT>"), "{usage}");
+
+    // Rows that cannot be read, and one behind another.
+    let file = folder.path().join("playhouse.db");
+    let mut db = sqlx::ConnectOptions::connect(&sqlx::sqlite::SqliteConnectOptions::new().filename(file))
+        .await
+        .unwrap();
+    let nonsense = "INSERT INTO outbox (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, created_at, payload) \
+                    VALUES (randomblob(16), zeroblob(16), 'broken', ?, 0, 0, 0, 0, 0, x'00')";
+    for key in [1, 1, 2, 3] {
+        sqlx::query(nonsense).bind(key).execute(&mut db).await.unwrap();
+    }
+    eventually("they have failed", PATIENCE, async || {
+        shop::in_outbox(&at["admin"], "failed").await.len() == 3
+    })
+    .await;
+    for (args, said) in [
+        (
+            vec!["retry", "--cause", "no data", "--since", "1h", "--dry-run"],
+            "3 failed events would be tried again",
+        ),
+        (vec!["retry", "--cause", "too large"], "0 failed events are tried again"),
+        (vec!["retry", "--key", "another"], "0 failed events are tried again"),
+        (vec!["retry", "--until", "1h"], "0 failed events are tried again"),
+        (vec!["skip", "--cause", "no data", "--key", "broken"], "3 failed events are given up"),
+    ] {
+        let (code, out) = outbox(&args).await;
+        assert!(code == 0 && out.trim() == said, "{out}, not {said:?}");
+    }
+    eventually("the one behind has failed, too", PATIENCE, async || {
+        shop::in_outbox(&at["admin"], "failed").await.len() == 1
+    })
+    .await;
+    let (_, out) = outbox(&["skip", "--all"]).await;
+    assert_eq!(out.trim(), "1 failed events are given up");
+
     let (code, again) = outbox(&["republish", "--since", "10m"]).await;
     assert!(code == 0 && again.starts_with("2 events that were published since"), "{again}");
     eventually("they are published again", PATIENCE, async || {

@@ -4,6 +4,7 @@
 
 mod at_home;
 mod born_claimed;
+mod choosing;
 mod claims;
 mod deciding;
 mod failing;
