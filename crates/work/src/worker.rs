@@ -123,7 +123,14 @@ impl<H: Handler> Worker<H> {
             if received == 0 {
                 return self.write_down_at_home(&mut done).await;
             }
-            let items: Vec<Item> = batches.drain(..).flatten().collect();
+            // The others have waited here for longer than their lease: another worker has claimed them, or will. To do them here too
+            // would double the load just when a store is back after an outage.
+            let lease = self.queue.config.lease;
+            let is_ours = |item: &Item| item.claimed.elapsed() < lease;
+            let items: Vec<Item> = batches.drain(..).flatten().filter(is_ours).collect();
+            if items.is_empty() {
+                continue;
+            }
             fault::point(&format!("{}.claimed", self.queue.table));
             let outcomes = self.handle_in_order(items).await;
             fault::point(&format!("{}.handled", self.queue.table));

@@ -12,6 +12,7 @@ testkit::on_all_stores!(
     behind_one_that_was_not_done_its_key_waits,
     what_is_on_its_way_is_done_before_a_worker_leaves,
     what_was_handed_over_in_vain_is_claimed_after_the_lease,
+    what_waited_here_beyond_its_lease_is_left_to_others,
 );
 
 /// Nothing is found by polling, so what is done was handed over.
@@ -177,4 +178,55 @@ async fn what_was_handed_over_in_vain_is_claimed_after_the_lease(place: &SqlPlac
     assert_eq!(state(&queue, id).await, (State::InFlight, 1));
     let items = claim_something(&queue).await;
     assert_eq!((texts(&items), items[0].attempts), (vec!["a:1".to_owned()], 2));
+}
+
+/// Does nothing before the gate is open.
+struct Gated<F> {
+    recorder: Recorder<F>,
+    gate: tokio::sync::watch::Receiver<bool>,
+    entered: tokio::sync::mpsc::UnboundedSender<String>,
+}
+
+impl<F: Fn(&str) -> Outcome + Clone + Send + Sync + 'static> Handler for Gated<F> {
+    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
+        self.entered.send(text(&items[0])).unwrap();
+        let _ = self.gate.clone().wait_for(|is_open| *is_open).await;
+        self.recorder.handle(items).await
+    }
+}
+
+/// As when the bus stores nothing for a while: the process that pushed them does not do again what others have done meanwhile.
+async fn what_waited_here_beyond_its_lease_is_left_to_others(place: &SqlPlace) {
+    let db = open(place).await;
+    let hasty = Config { lease: Duration::from_millis(300), ..patient() };
+    let (queue, others) = (queue_on(db.clone(), hasty), queue_on(db.clone(), config()));
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let (gate, opened) = tokio::sync::watch::channel(true);
+    let (entered, mut begun) = tokio::sync::mpsc::unbounded_channel();
+    let gated = Gated { recorder: recorder.clone(), gate: opened, entered };
+    let worker = Worker::new(queue.clone(), gated, ProcessId::generate());
+    let drain = Drain::new();
+    let stop = drain.clone();
+    let running = tokio::spawn(async move { worker.run(stop).await.unwrap() });
+    is_there(&db, &queue, &recorder).await;
+    gate.send_replace(false);
+    push_next(&db, &queue, &["a:1"]).await;
+    while begun.recv().await.unwrap() != "a:1" {}
+    push_next(&db, &queue, &["b:1"]).await;
+    let elsewhere = Recorder::new(|_: &str| Outcome::Done);
+    let other = elsewhere.worker(&others);
+    testkit::eventually("others have done them", PATIENCE, async || {
+        other.tick().await.unwrap();
+        elsewhere.done().len() == 2
+    })
+    .await;
+    gate.send_replace(true);
+    testkit::eventually("it goes on here", PATIENCE, async || {
+        push_next(&db, &queue, &["c:1"]).await;
+        recorder.done().contains(&"c:1".to_owned())
+    })
+    .await;
+    assert!(!recorder.done().contains(&"b:1".to_owned()), "{:?}", recorder.done());
+    drain.request();
+    running.await.unwrap();
 }
