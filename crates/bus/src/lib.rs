@@ -11,8 +11,9 @@
 //! is kept by its name. What is to be done once is done by the id of the event.
 //!
 //! Failure modes: a bus that is away is [`Error::Unreachable`], one that answers and takes nothing is [`Error::Refusing`]. Both pass:
-//! the event is published again under its id. Only an event that [can never be stored](Error::is_hopeless) is given up. The connection comes back by itself, for ever; a stream or a
-//! consumer that has vanished is made again, and the consumer then starts with the first event that is kept.
+//! the event is published again under its id. Only an event that [can never be stored](Error::is_hopeless) is given up. The
+//! connection comes back by itself, for ever; a stream or a consumer that has vanished is made again, and the consumer then starts
+//! with the first event that is kept.
 
 mod config;
 mod connect;

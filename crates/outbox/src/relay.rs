@@ -17,9 +17,6 @@ use crate::{Outbox, event};
 /// How many events are taken at once when an embedded bus is filled.
 const FILLED_AT_ONCE: u32 = 1_000;
 
-/// The wait before an event is published again that was not stored while others of its batch were.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(1));
-
 /// Publishes what is in the outbox. Any number of relays do so at once. Clones are the same relay.
 #[derive(Clone, Debug)]
 pub struct Relay {
@@ -31,17 +28,17 @@ pub struct Relay {
 #[derive(Debug)]
 struct Publish {
     bus: Bus,
-    /// How many batches in a row had events that the bus did not store.
+    /// The wait before an event is published again that the bus did not store while it stored others.
+    retry: Backoff,
+    /// How many batches in a row had such events.
     failures: AtomicU32,
 }
 
 impl Relay {
     pub fn new(id: ProcessId, outbox: Outbox, bus: Bus) -> Self {
-        let worker = Worker::new(
-            outbox.queue().clone(),
-            Publish { bus: bus.clone(), failures: AtomicU32::new(0) },
-            id,
-        );
+        let queue = outbox.queue().clone();
+        let publish = Publish { bus: bus.clone(), retry: queue.config().retry, failures: AtomicU32::new(0) };
+        let worker = Worker::new(queue, publish, id);
         Self { outbox, bus, worker: Arc::new(worker) }
     }
 
@@ -153,15 +150,17 @@ impl Publish {
     }
 
     fn passing(&self, results: &[Result<(), bus::Error>]) -> Passing {
-        let has_failed =
-            results.iter().any(|result| result.as_ref().is_err_and(|error| !error.is_hopeless()));
-        let failures = if has_failed {
+        let is_passing = |result: &Result<(), bus::Error>| result.as_ref().is_err_and(|e| !e.is_hopeless());
+        if !results.iter().any(Result::is_ok) {
+            return Passing::Rest;
+        }
+        let failures = if results.iter().any(is_passing) {
             self.failures.fetch_add(1, Ordering::Relaxed).saturating_add(1)
         } else {
             self.failures.store(0, Ordering::Relaxed);
             1
         };
-        if results.iter().any(Result::is_ok) { Passing::After(AGAIN.after(failures)) } else { Passing::Rest }
+        Passing::After(self.retry.after(failures))
     }
 }
 

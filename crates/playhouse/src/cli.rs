@@ -4,7 +4,7 @@ mod notifications;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 pub(crate) use notifications::{Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand};
@@ -212,12 +212,12 @@ pub struct Outbox {
 
 /// One event, or all failed ones that fit everything that is given.
 #[derive(Debug, Args)]
+#[command(group(
+    ArgGroup::new("which").args(["event", "cause", "since", "until", "key", "all"]).required(true).multiple(true)
+))]
 pub struct WhichEvents {
     /// One event: its id, or its number in the outbox
-    #[arg(
-        required_unless_present_any = ["cause", "since", "until", "key", "all"],
-        conflicts_with_all = ["cause", "since", "until", "key", "all", "dry_run"]
-    )]
+    #[arg(conflicts_with_all = ["cause", "since", "until", "key", "all", "dry_run"])]
     pub event: Option<String>,
     /// Failed events whose cause has this text in it
     #[arg(long, value_name = "TEXT")]
