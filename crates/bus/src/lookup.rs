@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::header::NATS_MESSAGE_ID;
-use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, pull};
+use async_nats::jetstream::consumer::{AckPolicy, Consumer, DeliverPolicy, pull};
+use async_nats::jetstream::stream::ClusterInfo;
 use base::Timestamp;
 use futures::StreamExt;
 use tokio::sync::Mutex;
@@ -25,6 +26,9 @@ const MOST: u64 = 1_000_000;
 const AT_ONCE: usize = 5_000;
 /// For how long the ids that were read are kept for the next lookup.
 const KEPT: Duration = Duration::from_secs(30);
+
+/// Reads headers, and acknowledges nothing.
+type Reader = Consumer<pull::Config>;
 
 /// The ids that were read lately, by subject. Cheap to clone; clones share state.
 #[derive(Clone, Debug, Default)]
@@ -120,7 +124,7 @@ impl Nats {
         let created = self.jetstream.create_consumer_on_stream(reader, &self.stream.name);
         let consumer =
             timeout(self.timeout, created).await.map_err(Error::unreachable)?.map_err(Error::unreachable)?;
-        let pending = consumer.cached_info().num_pending;
+        let pending = self.pending(&consumer).await?;
         let is_readable = index.ids.len() as u64 + pending <= MOST;
         if is_readable {
             self.read_ids(&consumer, pending, index).await?;
@@ -132,14 +136,26 @@ impl Nats {
         Ok(is_readable)
     }
 
-    async fn read_ids(
-        &self,
-        consumer: &async_nats::jetstream::consumer::Consumer<pull::Config>,
-        pending: u64,
-        index: &mut Index,
-    ) -> Result<(), Error> {
+    /// How many headers there are to read. In a cluster the reader is served from the copy of one server, which may be behind: then what
+    /// it lacks would be taken for absent.
+    async fn pending(&self, reader: &Reader) -> Result<u64, Error> {
+        let info = reader.cached_info();
+        let Some(server) = info.cluster.as_ref().and_then(|cluster| cluster.leader.as_deref()) else {
+            return Ok(info.num_pending);
+        };
+        let stream = self.find_stream().await?.and_then(|stream| stream.cluster);
+        if !stream.is_some_and(|stream| has_all(&stream, server)) {
+            return Err(Error::unreachable(io::Error::other(format!("the copy of {server} is behind"))));
+        }
+        // It may have been behind when the reader was made.
+        let info = timeout(self.timeout, reader.get_info()).await.map_err(Error::unreachable)?;
+        Ok(info.map_err(Error::unreachable)?.num_pending)
+    }
+
+    async fn read_ids(&self, consumer: &Reader, pending: u64, index: &mut Index) -> Result<(), Error> {
         let mut read = 0;
         while read < pending {
+            let read_before = read;
             let batch = usize::try_from(pending - read).unwrap_or(AT_ONCE).min(AT_ONCE);
             let asked = consumer.batch().max_messages(batch).expires(self.timeout).messages();
             let asked = timeout(self.timeout, asked).await.map_err(Error::unreachable)?;
@@ -162,6 +178,9 @@ impl Nats {
                     return Ok(());
                 }
             }
+            if read == read_before {
+                return Err(Error::unreachable(io::Error::other("no headers came")));
+            }
         }
         Ok(())
     }
@@ -173,6 +192,30 @@ impl Index {
     }
 }
 
+/// Whether a server has everything that the stream has stored, as the stream's leader sees it.
+fn has_all(stream: &ClusterInfo, server: &str) -> bool {
+    stream.leader.as_deref() == Some(server)
+        || stream.replicas.iter().any(|peer| peer.name == server && peer.current && !peer.offline)
+}
+
 fn millis(duration: Duration) -> i64 {
     duration.as_millis().try_into().unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_behind_does_not_say_what_is_absent() {
+        // As NATS writes it, shortened.
+        let cluster = r#"{"name":"c","leader":"a","replicas":[
+            {"name":"b","current":true,"active":1000},
+            {"name":"c","current":false,"active":1000,"lag":7},
+            {"name":"d","current":true,"active":1000,"offline":true}]}"#;
+        let cluster: ClusterInfo = serde_json::from_str(cluster).unwrap();
+        let have: Vec<&str> =
+            ["a", "b", "c", "d", "e"].into_iter().filter(|server| has_all(&cluster, server)).collect();
+        assert_eq!(have, ["a", "b"]);
+    }
 }
