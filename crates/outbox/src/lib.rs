@@ -67,15 +67,29 @@ impl Outbox {
         self.rows(events, |items| self.queue.push(tx, items));
     }
 
+    /// Appends a row of this id that holds all these events. A relay of this process publishes them right after the commit.
+    ///
+    /// There is no order between them, nor with other rows: each event must be the only one of its key. The id cannot be appended
+    /// twice, so a caller that does not know whether its commit succeeded repeats it under the same id.
+    pub fn append_batch(&self, tx: &mut Tx, id: Uuid, events: &[Event]) {
+        self.append_raw(tx, id, &event::encode_batch(events));
+    }
+
+    /// Appends a row of this id with bytes that hold no event, so that they are kept. The relay marks it FAILED.
+    pub fn append_unreadable(&self, tx: &mut Tx, id: Uuid, bytes: &[u8]) {
+        // Whatever the bytes are, no event begins like this.
+        self.append_raw(tx, id, &[event::UNREADABLE, bytes].concat());
+    }
+
+    fn append_raw(&self, tx: &mut Tx, id: Uuid, payload: &[u8]) {
+        // Its own key: nothing is before it.
+        self.queue.push_next(tx, &[New { id, user: Uuid::nil(), key: &id.to_string(), payload }]);
+    }
+
     /// The events as items.
     fn rows(&self, events: &[(Uuid, Event)], push: impl FnOnce(&[New<'_>])) {
-        let rows: Vec<(String, Vec<u8>)> = events
-            .iter()
-            // An event without a key is in order with itself only.
-            .map(|(_, event)| {
-                (event.key.clone().unwrap_or_else(|| event.id.to_string()), event::encode(event))
-            })
-            .collect();
+        let rows: Vec<(String, Vec<u8>)> =
+            events.iter().map(|(_, event)| (key(event), event::encode(event))).collect();
         let items = events.iter().zip(&rows).map(|((user, event), (key, payload))| New {
             id: *event.id.as_uuid(),
             user: *user,
@@ -103,4 +117,9 @@ impl Outbox {
     pub const fn queue(&self) -> &Queue {
         &self.queue
     }
+}
+
+/// The key of an event's row. An event without a key is in order with itself only.
+fn key(event: &Event) -> String {
+    event.key.clone().unwrap_or_else(|| event.id.to_string())
 }

@@ -8,6 +8,7 @@ use axum::{Json, Router};
 use base::error::{Coded, chain};
 use base::id::Uuid;
 use base::{Code, Timestamp};
+use bus::Event;
 use runtime::http::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -106,16 +107,30 @@ async fn blocked(State(slot): State<Slot>, Query(query): Query<ListQuery>) -> Re
 async fn show(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
     let entry = filled(&slot)?.find(&name).await?;
     let mut shown = summary(&entry);
-    let decoded = event::decode(entry.id, &entry.payload);
-    shown["event"] = match &decoded {
-        Ok(event) => json!({
-            "subject": event.subject, "source": event.source, "time": event.time.to_rfc3339(),
-            "traceparent": event.traceparent,
-            "data": serde_json::from_slice::<Value>(event.data.as_bytes()).unwrap_or_default(),
-        }),
-        Err(error) => json!({ "unreadable": error.to_string() }),
-    };
+    match event::decode_all(entry.id, &entry.payload) {
+        Ok(events) if event::is_batch(&entry.payload) => {
+            let events = events.iter().map(|event| {
+                let mut shown = content(event);
+                shown["id"] = json!(event.id.to_string());
+                shown
+            });
+            shown["events"] = events.collect();
+        }
+        Ok(events) => shown["event"] = events.first().map(content).unwrap_or_default(),
+        Err(error) => {
+            let bytes: String = entry.payload.iter().map(|byte| format!("{byte:02x}")).collect();
+            shown["event"] = json!({ "unreadable": error.to_string(), "bytes": bytes });
+        }
+    }
     Ok(Json(shown))
+}
+
+fn content(event: &Event) -> Value {
+    json!({
+        "subject": event.subject, "source": event.source, "time": event.time.to_rfc3339(),
+        "traceparent": event.traceparent,
+        "data": serde_json::from_slice::<Value>(event.data.as_bytes()).unwrap_or_default(),
+    })
 }
 
 async fn retry(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
@@ -215,11 +230,13 @@ async fn republish(
 }
 
 fn summary(entry: &Entry) -> Value {
-    let kind = event::decode(entry.id, &entry.payload).map(|event| event.kind).ok();
+    let events = event::decode_all(entry.id, &entry.payload).unwrap_or_default();
+    let kind = events.first().map(|event| &event.kind);
     json!({
         "number": entry.number, "id": entry.id, "kind": kind, "key": entry.key, "user_id": entry.user,
         "state": state_word(entry.state), "created": entry.created.to_rfc3339(), "due": entry.due.to_rfc3339(),
         "attempts": entry.attempts, "lease": entry.lease, "holder": entry.holder, "cause": entry.cause,
+        "count": event::count(&entry.payload),
     })
 }
 

@@ -1,6 +1,7 @@
 //! From the outbox to the bus.
 
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -10,12 +11,18 @@ use base::id::ProcessId;
 use base::{Backoff, Timestamp};
 use bus::{Bus, Event, EventId};
 use runtime::lifecycle::{Drain, LoopError};
-use work::{Handler, Item, Keeper, Outcome, Report, Worker};
+use work::{Handler, Item, Keeper, Outcome, Part, Report, Worker};
 
 use crate::{Outbox, event};
 
-/// How many events are taken at once when an embedded bus is filled.
-const FILLED_AT_ONCE: u32 = 1_000;
+/// How many rows are read at once when an embedded bus is filled. A row holds up to some hundred events.
+const FILLED_AT_ONCE: u32 = 200;
+
+/// How many events are published at once.
+const PUBLISHED_AT_ONCE: usize = 2_000;
+
+/// What became of an event.
+type Published = Result<(), bus::Error>;
 
 /// Publishes what is in the outbox. Any number of relays do so at once. Clones are the same relay.
 #[derive(Clone, Debug)]
@@ -62,45 +69,59 @@ impl Relay {
     /// events by itself.
     pub async fn fill(&self) -> Result<usize, LoopError> {
         let Bus::Memory(memory) = &self.bus else { return Ok(0) };
-        let queue = self.outbox.queue();
-        // By the time of publishing, not by number: what was published last may have waited for long, and what is newest may
-        // still wait.
-        let kept = i64::try_from(memory.capacity()).unwrap_or(i64::MAX);
-        let since = queue.newest_done_since(kept).await?;
+        let since = self.newest_since(memory.capacity()).await?;
         let (mut last, mut filled) = (0, 0);
         loop {
-            let rows = queue.done_after(last, since, FILLED_AT_ONCE).await?;
+            let rows = self.outbox.queue().done_after(last, since, FILLED_AT_ONCE).await?;
             let Some(end) = rows.last() else { return Ok(filled) };
             last = end.number;
-            let events: Vec<Event> =
-                rows.iter().filter_map(|row| event::decode(row.id, &row.payload).ok()).collect();
-            filled += events.len();
-            memory.restore(&events);
+            for row in &rows {
+                let events = event::decode_all(row.id, &row.payload).unwrap_or_default();
+                filled += events.len();
+                memory.restore(&events);
+            }
+        }
+    }
+
+    /// Since when the newest `max` events were published; the beginning if there are fewer.
+    ///
+    /// By the time of publishing, not by number: what was published last may have waited for long, and what is newest may still wait.
+    async fn newest_since(&self, max: usize) -> Result<Timestamp, LoopError> {
+        let (mut before, mut events) = (None, 0);
+        loop {
+            let rows = self.outbox.queue().done_before(before, FILLED_AT_ONCE).await?;
+            let Some(last) = rows.last() else { return Ok(Timestamp::from_millis(0)) };
+            before = Some((last.due, last.number));
+            for row in &rows {
+                events += event::count(&row.payload);
+                if events >= max {
+                    return Ok(row.due);
+                }
+            }
         }
     }
 }
 
 impl Handler for Publish {
     async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
-        let decoded: Vec<Result<Event, String>> = items
+        let mut events = Vec::with_capacity(items.len());
+        let rows: Vec<Result<Range<usize>, String>> = items
             .iter()
-            .map(|item| event::decode(item.id, &item.payload).map_err(|error| error.to_string()))
+            .map(|item| {
+                let decoded = event::decode_all(item.id, &item.payload).map_err(|error| error.to_string())?;
+                let first = events.len();
+                events.extend(decoded);
+                Ok(first..events.len())
+            })
             .collect();
-        let events: Vec<Event> = decoded.iter().flatten().cloned().collect();
-        let repeats = self.old_repeats(items.iter().zip(&decoded));
+        let repeats = self.old_repeats(items.iter().zip(&rows), &events);
         let results = self.publish(&events, &repeats).await;
         let passing = self.passing(&results);
-        let mut results = results.into_iter();
-        let outcome = |decoded: Result<Event, String>| match decoded {
+        let outcome = |row: Result<Range<usize>, String>| match row {
             Err(cause) => Outcome::Failed(cause),
-            Ok(_) => match results.next() {
-                Some(Ok(())) => Outcome::Done,
-                Some(Err(error)) if error.is_hopeless() => Outcome::Failed(chain(&error)),
-                Some(Err(error)) => passing.outcome(chain(&error)),
-                None => passing.outcome("the bus did not report a result".to_owned()),
-            },
+            Ok(row) => outcome(&events[row.clone()], &results[row], passing),
         };
-        decoded.into_iter().map(outcome).collect()
+        rows.into_iter().map(outcome).collect()
     }
 }
 
@@ -115,13 +136,9 @@ enum Passing {
 
 impl Publish {
     /// Publishes events. Those that may have been published so long ago that the bus has forgotten their ids are looked for first.
-    async fn publish(
-        &self,
-        events: &[Event],
-        repeats: &[(Timestamp, &Event)],
-    ) -> Vec<Result<(), bus::Error>> {
+    async fn publish(&self, events: &[Event], repeats: &[(Timestamp, &Event)]) -> Vec<Published> {
         if repeats.is_empty() {
-            return self.bus.publish(events).await;
+            return self.publish_new(events).await;
         }
         let found = self.bus.find_stored(repeats).await;
         let repeats: HashSet<EventId> = repeats.iter().map(|(_, event)| event.id).collect();
@@ -132,25 +149,41 @@ impl Publish {
         let known: Vec<_> = events.iter().map(known).collect();
         let unknown = events.iter().zip(&known).filter(|(_, known)| known.is_none());
         let unknown: Vec<Event> = unknown.map(|(event, _)| event.clone()).collect();
-        let mut published = self.bus.publish(&unknown).await.into_iter();
+        let mut published = self.publish_new(&unknown).await.into_iter();
         // As many as are unknown.
         known.into_iter().filter_map(|known| known.or_else(|| published.next())).collect()
     }
 
-    /// Events that were claimed before, and since when they may have been published.
+    /// Publishes so many events at once that the bus can take them within its timeout. While it takes none the rest is not tried.
+    async fn publish_new(&self, events: &[Event]) -> Vec<Published> {
+        let mut results: Vec<Published> = Vec::with_capacity(events.len());
+        for some in events.chunks(PUBLISHED_AT_ONCE) {
+            let published = self.bus.publish(some).await;
+            debug_assert_eq!(published.len(), some.len(), "one result for each event");
+            let refused = published.first().filter(|_| published.iter().all(is_passing)).cloned();
+            results.extend(published);
+            if let Some(refused) = refused {
+                results.resize(events.len(), refused);
+                break;
+            }
+        }
+        results
+    }
+
+    /// Events of rows that were claimed before, and since when they may have been published.
     fn old_repeats<'a>(
         &self,
-        items: impl Iterator<Item = (&'a Item, &'a Result<Event, String>)>,
+        rows: impl Iterator<Item = (&'a Item, &'a Result<Range<usize>, String>)>,
+        events: &'a [Event],
     ) -> Vec<(Timestamp, &'a Event)> {
         let remembered = self.bus.remembers_for();
-        items
-            .filter(|(item, _)| item.may_have_been_done(remembered))
-            .filter_map(|(item, decoded)| Some((item.created, decoded.as_ref().ok()?)))
+        rows.filter(|(item, _)| item.may_have_been_done(remembered))
+            .filter_map(|(item, row)| Some((item.created, &events[row.clone().ok()?])))
+            .flat_map(|(created, events)| events.iter().map(move |event| (created, event)))
             .collect()
     }
 
-    fn passing(&self, results: &[Result<(), bus::Error>]) -> Passing {
-        let is_passing = |result: &Result<(), bus::Error>| result.as_ref().is_err_and(|e| !e.is_hopeless());
+    fn passing(&self, results: &[Published]) -> Passing {
         if !results.iter().any(Result::is_ok) {
             return Passing::Rest;
         }
@@ -171,4 +204,27 @@ impl Passing {
             Self::After(after) => Outcome::Later { after, cause },
         }
     }
+}
+
+/// What became of a row with these events.
+fn outcome(events: &[Event], results: &[Published], passing: Passing) -> Outcome {
+    let errors = || results.iter().filter_map(|result| result.as_ref().err());
+    if let Some(hopeless) = errors().find(|error| error.is_hopeless()) {
+        return match events {
+            [_] => Outcome::Failed(chain(hopeless)),
+            // Only what can never be published is to fail. The rest is published again, under the ids that the bus knows.
+            _ => Outcome::Split(events.iter().map(part).collect()),
+        };
+    }
+    errors().next().map_or(Outcome::Done, |error| passing.outcome(chain(error)))
+}
+
+/// An event of a batch row as a row of its own.
+fn part(event: &Event) -> Part {
+    Part { id: *event.id.as_uuid(), key: crate::key(event), payload: event::encode(event) }
+}
+
+/// Whether the bus did not store an event that it may store later.
+fn is_passing(result: &Published) -> bool {
+    result.as_ref().is_err_and(|error| !error.is_hopeless())
 }

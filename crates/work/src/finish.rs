@@ -11,7 +11,7 @@ use crate::claim::millis;
 use crate::item::{DONE, FAILED, OPEN};
 use crate::queue::BORN_CLAIMED;
 use crate::statement::{IDS_AT_ONCE, ListStatement, Names, Text, bind_list, bind_names};
-use crate::{Item, Outcome, Queue};
+use crate::{Item, New, Outcome, Part, Queue};
 
 /// How long a cause may be.
 const CAUSE: usize = 1_000;
@@ -46,6 +46,7 @@ pub(crate) struct EndTexts {
     failed: ListStatement,
     not_tried: ListStatement,
     later: ListStatement,
+    remove: ListStatement,
     /// Those that are still ours, locked.
     pub(crate) ours: ListStatement,
 }
@@ -83,6 +84,7 @@ impl EndTexts {
             // Back to where it was in the line.
             not_tried: list("due_at = created_at, attempts = attempts - 1, holder = NULL, cause = ?"),
             later: list("due_at = {now} + ?, attempts = attempts - 1, holder = NULL, cause = ?"),
+            remove: text.list(&format!("DELETE FROM {{table}} WHERE {ours}"), max),
             ours: text.list(
                 &format!(
                     "SELECT id, item_id, user_id, item_key, key_hash, payload, attempts, created_at FROM {{table}} \
@@ -98,10 +100,19 @@ impl EndTexts {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Done,
-    Again { attempts: u32, at_least: Duration, cause: String },
+    Again {
+        attempts: u32,
+        at_least: Duration,
+        cause: String,
+    },
     Failed(String),
     NotTried(String),
-    Later { after: Duration, cause: String },
+    Later {
+        after: Duration,
+        cause: String,
+    },
+    /// Parts, and whose they are.
+    Split(Uuid, Vec<Part>),
 }
 
 impl Queue {
@@ -111,7 +122,7 @@ impl Queue {
         // Those that were claimed with their push.
         let mut born: BTreeMap<End, Vec<Uuid>> = BTreeMap::new();
         for (item, outcome) in outcomes {
-            let end = self.end(item.attempts, outcome);
+            let end = self.end((item.attempts, item.user), outcome);
             if item.number == Item::NO_NUMBER {
                 born.entry(end).or_default().push(item.id);
             } else {
@@ -130,7 +141,7 @@ impl Queue {
     /// Writes down what became of items that were [pushed as claimed](Self::push_claimed), unless their lease has ended and somebody
     /// else has claimed them. What was not tried any worker may claim at once.
     pub async fn finish_claimed(&self, ids: &[Uuid], outcome: &Outcome) -> Result<Finished, Error> {
-        let end = self.end(BORN_CLAIMED, outcome);
+        let end = self.end((BORN_CLAIMED, Uuid::nil()), outcome);
         let groups: Vec<(&End, i64, Names<'_>)> = named(&end, ids).collect();
         let finished = self.write(&groups).await?;
         if finished.not_tried > 0 {
@@ -139,7 +150,7 @@ impl Queue {
         Ok(finished)
     }
 
-    fn end(&self, attempts: u32, outcome: &Outcome) -> End {
+    fn end(&self, (attempts, user): (u32, Uuid), outcome: &Outcome) -> End {
         let short = |cause: &str| cause.chars().take(CAUSE).collect();
         let again = |at_least: Duration, cause: &str| {
             if attempts < self.config.max_attempts {
@@ -155,6 +166,7 @@ impl Queue {
             Outcome::Failed(cause) => End::Failed(short(cause)),
             Outcome::NotTried(cause) => End::NotTried(short(cause)),
             Outcome::Later { after, cause } => End::Later { after: *after, cause: short(cause) },
+            Outcome::Split(parts) => End::Split(user, parts.clone()),
         }
     }
 
@@ -169,7 +181,7 @@ impl Queue {
             for (end, lease, names) in groups {
                 let changed = self.write_group(&mut tx, end, *lease, *names).await?;
                 let count = match end {
-                    End::Done => &mut finished.done,
+                    End::Done | End::Split(..) => &mut finished.done,
                     End::Again { .. } => &mut finished.again,
                     End::Failed(_) => &mut finished.failed,
                     End::NotTried(_) => &mut finished.not_tried,
@@ -202,6 +214,7 @@ impl Queue {
             End::Failed(cause) => (&texts.failed, None, Some(cause)),
             End::NotTried(cause) => (&texts.not_tried, None, Some(cause)),
             End::Later { after, cause } => (&texts.later, Some(*after), Some(cause)),
+            End::Split(..) => (&texts.remove, None, None),
         };
         if let (End::Failed(cause), true) = (end, self.on_failed.is_some()) {
             let items = self.lock_ours(tx, names, lease).await?;
@@ -218,6 +231,14 @@ impl Queue {
             }
             bind_names!(query.bind(lease), names, padding).execute(connection).await?.rows_affected()
         });
+        if let (End::Split(user, parts), 1..) = (end, changed) {
+            for part in parts {
+                let Part { id, key, payload } = part;
+                self.push_missing(tx, &[New { id: *id, user: *user, key, payload }]);
+                // Parts of a large item are large together: a server takes messages up to some size only.
+                tx.write().await?;
+            }
+        }
         Ok(changed.try_into().unwrap_or(usize::MAX))
     }
 

@@ -70,6 +70,16 @@ pub enum Outcome {
         after: Duration,
         cause: String,
     },
+    /// It is replaced by these items, in one transaction. Those that are in the queue already stay as they are.
+    Split(Vec<Part>),
+}
+
+/// An item that takes the place of another one, whose user it keeps.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Part {
+    pub id: Uuid,
+    pub key: String,
+    pub payload: Vec<u8>,
 }
 
 /// The state of an item as an operator sees it.

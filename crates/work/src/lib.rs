@@ -47,7 +47,7 @@ pub use config::Config;
 pub use decide::Unfit;
 pub use failed::{FailedItem, OnFailed};
 pub use finish::Finished;
-pub use item::{Item, New, Outcome, State};
+pub use item::{Item, New, Outcome, Part, State};
 pub use keep::Keeper;
 pub use metrics::Metrics;
 pub use operator::{BlockedKey, Entry, Filter};

@@ -67,7 +67,7 @@ pub(crate) struct OperatorTexts {
     done_of_keys: ListStatement,
     again: ListStatement,
     done_after: Arc<str>,
-    newest_done: Arc<str>,
+    done_before: Arc<str>,
 }
 
 /// As it is read: number, id, user, key, state, due, attempts, lease, holder, made at, cause, payload.
@@ -106,8 +106,9 @@ impl OperatorTexts {
                 AGAIN_AT_ONCE,
             ),
             done_after: select(&format!("WHERE id > ? AND state = {DONE} AND due_at >= ? ORDER BY id LIMIT ?")),
-            newest_done: text.fixed(&format!(
-                "SELECT due_at FROM {{table}} {{by_state}} WHERE state = {DONE} ORDER BY due_at DESC, id DESC LIMIT 1 OFFSET ?"
+            done_before: select(&format!(
+                "{{by_state}} WHERE state = {DONE} AND (due_at < ? OR due_at = ? AND id < ?) \
+                 ORDER BY due_at DESC, id DESC LIMIT ?"
             )),
         }
     }
@@ -258,15 +259,21 @@ impl Queue {
         self.db.bounded(reading).await
     }
 
-    /// The time since when the newest so many items were done; the beginning if there are fewer.
-    pub async fn newest_done_since(&self, count: i64) -> Result<Timestamp, Error> {
-        let text = AssertSqlSafe(self.operator.newest_done.clone());
+    /// Items that were done before another one, the last first; from the last one on if none is named.
+    pub async fn done_before(
+        &self,
+        before: Option<(Timestamp, i64)>,
+        limit: u32,
+    ) -> Result<Vec<Entry>, Error> {
+        let (due, number) = before.map_or((i64::MAX, i64::MAX), |(due, number)| (due.as_millis(), number));
+        let text = AssertSqlSafe(self.operator.done_before.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let found: Option<(i64,)> = db::on!(connection, raw => {
-                sqlx::query_as(text).bind(count.saturating_sub(1).max(0)).fetch_optional(raw).await?
+            let rows: Vec<Row> = db::on!(connection, raw => {
+                let query = sqlx::query_as(text).bind(due).bind(due).bind(number).bind(i64::from(limit));
+                query.fetch_all(raw).await?
             });
-            Ok(Timestamp::from_millis(found.map_or(0, |(due_at,)| due_at)))
+            Ok(rows.into_iter().map(entry).collect())
         };
         self.db.bounded(reading).await
     }

@@ -43,6 +43,8 @@ pub struct Inner {
     pub(crate) pushed: Arc<Notify>,
     pub(crate) home: Home,
     push: Arc<str>,
+    /// As `push`; rows whose id is there already are left out.
+    push_missing: Arc<str>,
     pub(crate) claim: ClaimTexts,
     pub(crate) finish: FinishTexts,
     pub(crate) keep: KeepTexts,
@@ -56,12 +58,11 @@ impl Queue {
     pub fn new(table: &'static str, db: Db, config: Config, metrics: Metrics) -> Self {
         let text = Text::new(table, db.dialect());
         let max = config.max_claimed();
+        let columns = "(item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, holder, created_at, payload)";
         Self(Arc::new(Inner {
             table,
-            push: text.fixed(
-                "INSERT INTO {table} \
-                 (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, holder, created_at, payload)",
-            ),
+            push: text.fixed(&format!("INSERT INTO {{table}} {columns}")),
+            push_missing: text.fixed(&format!("INSERT {{or_ignore}} INTO {{table}} {columns}")),
             claim: ClaimTexts::new(&text, max, true),
             finish: FinishTexts::new(&text, max),
             keep: KeepTexts::new(&text),
@@ -127,6 +128,13 @@ impl Queue {
         tx.insert_at_commit(&self.push, rows);
         let items = items.iter().map(born_claimed).collect();
         tx.after_commit(move || hand_over.give(items));
+    }
+
+    /// Adds items, other than those that are in the queue already, to the caller's transaction.
+    pub(crate) fn push_missing(&self, tx: &mut Tx, items: &[New<'_>]) {
+        let rows = items.iter().map(|item| row(item, Value::Now, 0, Value::Null));
+        tx.insert_at_commit(&self.push_missing, rows);
+        tx.wake_after_commit(&self.pushed);
     }
 
     /// What stands for a key in statements.

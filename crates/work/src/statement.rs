@@ -108,8 +108,10 @@ impl Text {
         let by_state = dialect.pick("", "FORCE INDEX (by_state)");
         let by_key = dialect.pick("", "FORCE INDEX (by_key)");
         let for_update = dialect.pick("", "FOR UPDATE");
+        let or_ignore = dialect.pick("OR IGNORE", "IGNORE");
         text.replace("{skip_locked}", skip_locked)
             .replace("{for_update}", for_update)
+            .replace("{or_ignore}", or_ignore)
             .replace("{by_state}", by_state)
             .replace("{by_key}", by_key)
             .replace("{now}", dialect.now())

@@ -111,11 +111,12 @@ fn list(found: &Value) -> String {
             text(&event["state"]),
             text(&event["created"]),
             event["attempts"].to_string(),
-            text(&event["kind"]),
+            kind(event),
         ));
         lines.extend(event["cause"].as_str().map(|cause| format!("{:38}{cause}", "")));
     }
-    lines.push(format!("\n{} events", events.len()));
+    let count: u64 = events.iter().map(|event| event["count"].as_u64().unwrap_or(1)).sum();
+    lines.push(format!("\n{count} events in {} rows", events.len()));
     lines.join("\n")
 }
 
@@ -155,8 +156,17 @@ fn show(found: &Value) -> String {
     lines.push(format!("  attempts {}", found["attempts"]));
     lines.extend(found["holder"].as_str().map(|holder| format!("  held by the process {holder}")));
     lines.extend(found["cause"].as_str().map(|cause| format!("  {cause}")));
-    lines.push(format!("\n{}\n{:#}", text(&found["kind"]), found["event"]));
+    let content = if found["events"].is_null() { &found["event"] } else { &found["events"] };
+    lines.push(format!("\n{}\n{content:#}", kind(found)));
     lines.join("\n")
+}
+
+/// The kind of the events in a row, and how many there are if it is a batch.
+fn kind(row: &Value) -> String {
+    match row["count"].as_u64() {
+        Some(count @ 2..) => format!("{} ({count} events)", text(&row["kind"])),
+        _ => text(&row["kind"]).to_owned(),
+    }
 }
 
 #[cfg(test)]
