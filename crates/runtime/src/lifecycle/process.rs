@@ -18,6 +18,9 @@ use crate::metrics::{LifecycleMetrics, Metrics};
 /// How long dropping a part may take.
 const CUT_OFF: Duration = Duration::from_millis(100);
 
+/// The share of a stage's time that is kept for each wave of parts that stops after others.
+const WAVE: f64 = 0.1;
+
 /// What a part is, which decides when it stops. Stages start in this order and stop in reverse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
@@ -52,6 +55,8 @@ pub struct Process {
 struct Running {
     stage: Stage,
     name: &'static str,
+    /// The parts of its stage that end before it is asked to.
+    after: Vec<&'static str>,
     drain: Drain,
     task: JoinHandle<()>,
     /// What the part has started besides.
@@ -148,6 +153,13 @@ impl Process {
         self.start(Stage::Loops, name, move |drain, _| supervise(name, backoff, metrics, drain, body));
     }
 
+    /// Has a loop that runs go on until these others have ended, where they run: it works on what they leave.
+    pub fn stop_after(&mut self, name: &'static str, others: &[&'static str]) {
+        for part in self.running.iter_mut().filter(|part| part.name == name) {
+            part.after.extend_from_slice(others);
+        }
+    }
+
     /// Runs `close` when the stores stop: after everything that uses them.
     pub fn close_at_end(&mut self, name: &'static str, close: impl Future<Output = ()> + Send + 'static) {
         self.start(Stage::Stores, name, |drain, _| async move {
@@ -172,7 +184,7 @@ impl Process {
             let _teller = Teller { name, ended, asked };
             body.await;
         });
-        self.running.push(Running { stage, name, drain, task, tasks });
+        self.running.push(Running { stage, name, after: Vec::new(), drain, task, tasks });
     }
 
     /// Starts with `start`, runs until a signal or until a part ends, and stops in order.
@@ -225,19 +237,47 @@ impl Process {
         let mut late = Vec::new();
         for (stage, share) in Stage::STOPPING {
             let deadline = begun + grace.mul_f64(share);
-            let mut parts: Vec<Running> = self.running.extract_if(.., |part| part.stage == stage).collect();
-            for part in &parts {
-                part.drain.request();
-            }
-            let finishing = join_all(parts.iter_mut().map(|part| &mut part.task));
-            if timeout_at(deadline, finishing).await.is_err() {
-                for part in parts.iter_mut().filter(|part| !part.task.is_finished()) {
-                    part.cut_off().await;
-                    late.push(part.name);
-                }
+            let parts: Vec<Running> = self.running.extract_if(.., |part| part.stage == stage).collect();
+            let mut waves = waves(parts);
+            let reserve = deadline.saturating_duration_since(Instant::now()).mul_f64(WAVE);
+            let mut later = waves.len() as u32;
+            for wave in &mut waves {
+                later -= 1;
+                stop_wave(wave, deadline - reserve * later, &mut late).await;
             }
         }
         (!late.is_empty()).then_some(Forced::GraceOver(late))
+    }
+}
+
+/// Sorts parts so that each is in a later wave than those after which it stops.
+fn waves(mut parts: Vec<Running>) -> Vec<Vec<Running>> {
+    let mut waves = Vec::new();
+    while !parts.is_empty() {
+        let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
+        let waits = |part: &Running| part.after.iter().any(|other| names.contains(other));
+        let (mut wave, later): (Vec<_>, Vec<_>) = parts.into_iter().partition(|part| !waits(part));
+        parts = later;
+        if wave.is_empty() {
+            // They wait for each other: none of them is first.
+            wave.append(&mut parts);
+        }
+        waves.push(wave);
+    }
+    waves
+}
+
+/// Asks parts to finish, and cuts off those that have not when the time is over.
+async fn stop_wave(parts: &mut [Running], deadline: Instant, late: &mut Vec<&'static str>) {
+    for part in &*parts {
+        part.drain.request();
+    }
+    let finishing = join_all(parts.iter_mut().map(|part| &mut part.task));
+    if timeout_at(deadline, finishing).await.is_err() {
+        for part in parts.iter_mut().filter(|part| !part.task.is_finished()) {
+            part.cut_off().await;
+            late.push(part.name);
+        }
     }
 }
 

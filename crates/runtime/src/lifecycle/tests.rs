@@ -98,6 +98,72 @@ fn parts_stop_in_the_reverse_order_of_the_stages() {
 }
 
 #[test]
+fn a_loop_stops_after_those_whose_work_it_finishes() {
+    paused(async {
+        let (process, _) = process();
+        let readiness = process.readiness().clone();
+        let order = Arc::new(Mutex::new(Vec::new()));
+        let note = order.clone();
+        let (signal, exit) = run(process, async move |process| {
+            // The later ones are quicker, and started first.
+            for (name, seconds) in [("intake", 0), ("relay", 1), ("engine", 2)] {
+                let order = note.clone();
+                process.supervise(name, move |drain| {
+                    let order = order.clone();
+                    async move {
+                        drain.requested().await;
+                        tokio::time::sleep(Duration::from_secs(seconds)).await;
+                        order.lock().unwrap().push(name);
+                        Ok(())
+                    }
+                });
+            }
+            process.stop_after("intake", &["relay"]);
+            process.stop_after("relay", &["engine", "one that does not run here"]);
+            Ok(())
+        });
+        until_ready(&readiness).await;
+        signal.send("SIGTERM").unwrap();
+        assert!(matches!(exit.await.unwrap(), Exit::Clean));
+        assert_eq!(*order.lock().unwrap(), ["engine", "relay", "intake"]);
+    });
+}
+
+#[test]
+fn a_loop_that_does_not_stop_leaves_time_to_those_after_it() {
+    paused(async {
+        let (process, _) = process();
+        let readiness = process.readiness().clone();
+        let stopped = Arc::new(AtomicU32::new(0));
+        let counted = stopped.clone();
+        let (signal, exit) = run(process, async move |process| {
+            process.supervise("engine", |_| std::future::pending());
+            process.supervise("relay", move |drain| {
+                let stopped = counted.clone();
+                async move {
+                    drain.requested().await;
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                    stopped.fetch_add(1, Ordering::SeqCst);
+                    Ok(())
+                }
+            });
+            process.stop_after("relay", &["engine"]);
+            // In a circle nobody is first, and nobody waits for ever.
+            process.supervise("a", |drain| async move { Ok(drain.requested().await) });
+            process.supervise("b", |drain| async move { Ok(drain.requested().await) });
+            process.stop_after("a", &["b"]);
+            process.stop_after("b", &["a"]);
+            Ok(())
+        });
+        until_ready(&readiness).await;
+        signal.send("SIGTERM").unwrap();
+        let Exit::Forced(forced) = exit.await.unwrap() else { panic!("the engine stopped") };
+        assert_eq!(forced, Forced::GraceOver(vec!["engine"]));
+        assert_eq!(stopped.load(Ordering::SeqCst), 1);
+    });
+}
+
+#[test]
 fn a_failing_start_stops_what_was_started_and_returns_the_cause() {
     paused(async {
         let (process, _) = process();
