@@ -80,6 +80,7 @@ fn rules() -> Rules {
         pending_timeout: Duration::from_secs(60),
         assigned_ttl: Duration::from_secs(60),
         check_tickets: true,
+        max_unrecorded: 64 << 20,
     }
 }
 

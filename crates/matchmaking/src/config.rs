@@ -82,6 +82,7 @@ impl Section for Config {
                 pending_timeout: reader.get_within("pending_timeout", second..=day),
                 assigned_ttl: reader.get_within("assigned_ttl", second..=day),
                 check_tickets: reader.get("check_tickets"),
+                max_unrecorded: reader.get::<ByteSize>("max_unrecorded").0,
             },
             assignments_url: reader.optional("assignments_url"),
             replica_url: reader.optional("replica_url"),

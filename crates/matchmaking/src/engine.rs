@@ -3,6 +3,7 @@
 //! A tick has two halves. *Proposing* ends with a list of matches and with the tickets that found none. *Settling* releases the
 //! latter, asks the assigners, and writes what they answer. Ticks may overlap: while one settles (a game server takes its time
 //! to start), the next one proposes, and the tickets in between are pending, so nobody else takes them.
+//! A match is written to the store of tickets, recorded in SQL, and only then are its players notified (docs/adr/0010).
 //!
 //! Whatever fails, fails for its own tickets only, and those are released in the same tick. What cannot be released because the
 //! store is away is owed, and released first thing when it is back.
@@ -16,7 +17,7 @@ mod settle;
 mod webhook;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -33,6 +34,7 @@ use tracing::Instrument;
 use crate::error::Error;
 use crate::metrics::{FailureLabels, Metrics};
 use crate::model::{Match, Ticket, TicketId};
+use crate::recorder::Record;
 use crate::store::{EngineName, Store};
 
 pub use assigners::StaticList;
@@ -87,8 +89,9 @@ struct Inner {
     metrics: Metrics,
     /// A ticket has been made.
     wake: Notify,
-    /// A match has been made.
-    made: Arc<Notify>,
+    recorder: Option<Arc<dyn Record>>,
+    /// Whether the store hands out no tickets because too many matches are unrecorded.
+    is_held_back: AtomicBool,
     /// Tickets that found no match in the last tick: they need not be read again.
     known: Mutex<HashMap<TicketId, Arc<Ticket>>>,
     /// Tickets that could not be released.
@@ -135,7 +138,8 @@ impl Engine {
             clock,
             metrics,
             wake: Notify::new(),
-            made: Arc::default(),
+            recorder: None,
+            is_held_back: AtomicBool::new(false),
             known: Mutex::default(),
             owed: Mutex::default(),
             settling: AtomicU64::new(0),
@@ -150,14 +154,18 @@ impl Engine {
         }
     }
 
+    /// The same engine, which records matches before their players are notified. Without a recorder they are only notified.
+    /// Only before it runs.
+    pub fn with_recorder(self, recorder: Arc<dyn Record>) -> Self {
+        match Arc::try_unwrap(self.0) {
+            Ok(inner) => Self(Arc::new(Inner { recorder: Some(recorder), ..inner })),
+            Err(running) => Self(running),
+        }
+    }
+
     /// Without any there is nothing to do.
     pub fn has_profiles(&self) -> bool {
         !self.0.profiles.is_empty()
-    }
-
-    /// Is notified whenever matches have been made.
-    pub fn made(&self) -> Arc<Notify> {
-        self.0.made.clone()
     }
 
     /// One tick, both halves.
@@ -267,6 +275,22 @@ impl Inner {
                 tracing::warn!(cause = chain(&error), tickets = all.len(), "released later");
                 self.owed.lock().unwrap_or_else(PoisonError::into_inner).append(&mut all);
             }
+        }
+    }
+
+    /// Says, when that changes, whether the store hands out no tickets because too many matches are unrecorded.
+    fn hold_back(&self, is_held_back: bool) {
+        self.metrics.held_back.set(is_held_back.into());
+        if self.is_held_back.swap(is_held_back, Ordering::Relaxed) == is_held_back {
+            return;
+        }
+        if is_held_back {
+            tracing::error!(
+                "no tickets are fetched: matches that SQL has not recorded take matchmaking.max_unrecorded. Tickets wait until \
+                 the database is back"
+            );
+        } else {
+            tracing::info!("tickets are fetched again: matches are recorded");
         }
     }
 

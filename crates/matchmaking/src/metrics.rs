@@ -43,8 +43,12 @@ pub struct Instruments {
     pub(crate) joins: Family<JoinLabels, Counter>,
     pub(crate) abandoned: Counter,
     pub(crate) present: Gauge,
-    pub(crate) events_relayed: Counter,
-    pub(crate) events_waiting: Gauge,
+    pub(crate) recorded: Counter,
+    pub(crate) recovered: Counter,
+    pub(crate) notified_unrecorded: Counter,
+    pub(crate) unrecorded_entries: Gauge,
+    pub(crate) unrecorded_bytes: Gauge,
+    pub(crate) held_back: Gauge,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -92,8 +96,12 @@ impl Metrics {
             joins: Family::default(),
             abandoned: Counter::default(),
             present: Gauge::default(),
-            events_relayed: Counter::default(),
-            events_waiting: Gauge::default(),
+            recorded: Counter::default(),
+            recovered: Counter::default(),
+            notified_unrecorded: Counter::default(),
+            unrecorded_entries: Gauge::default(),
+            unrecorded_bytes: Gauge::default(),
+            held_back: Gauge::default(),
         };
         this.register_with_minimatch_names(registry);
         this.register_our_own(registry);
@@ -143,7 +151,17 @@ impl Instruments {
         counter("tickets_adopted", "Tickets of another program that were given their place", &self.adopted);
         counter("tickets_released", "Tickets that were fetched and found no match", &self.released);
         counter("tickets_abandoned", "Tickets cancelled because their player was gone", &self.abandoned);
-        counter("events_relayed", "Matches told to the bus", &self.events_relayed);
+        counter("matches_recorded", "Matches recorded in SQL", &self.recorded);
+        counter(
+            "entries_recovered",
+            "Entries of matches that were recorded by the recovery",
+            &self.recovered,
+        );
+        counter(
+            "entries_notified_unrecorded",
+            "Entries of matches whose players were notified before SQL had them",
+            &self.notified_unrecorded,
+        );
         registry.register(
             "matches_refused",
             "Matches dropped because a ticket was gone, cancelled or assigned elsewhere",
@@ -161,10 +179,17 @@ impl Instruments {
             self.present.clone(),
         );
         registry.register("watchers", "Watchers of assignments", self.watchers.clone());
-        registry.register(
-            "events_waiting",
-            "Entries of matches that the bus has not been told of",
-            self.events_waiting.clone(),
+        let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
+        gauge(
+            "unrecorded_entries",
+            "Entries of matches that SQL does not have yet",
+            &self.unrecorded_entries,
+        );
+        gauge("unrecorded_bytes", "Bytes that those entries take", &self.unrecorded_bytes);
+        gauge(
+            "held_back",
+            "1 while the engine fetches no tickets, for too much is unrecorded",
+            &self.held_back,
         );
     }
 }

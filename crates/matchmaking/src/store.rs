@@ -5,7 +5,7 @@
 //! - no ticket is ever assigned twice, and a match is assigned as a whole or not at all
 //! - a ticket is cancelled or assigned, never both
 //! - a player has one ticket in a queue, however many ask for one at once
-//! - for every match that was assigned there is an event until it is done with
+//! - for every match that was assigned there is an entry until it is removed: its players are notified later, by [`Store::notify`]
 
 mod memory;
 mod player;
@@ -29,6 +29,9 @@ use crate::wire;
 pub use self::player::{Claim, Claimed, GoneAfter};
 pub use self::redis::{Coordination, Redises};
 
+/// How long the entries that one consumer has taken are not given to another. Two at once do no harm; they do the work twice.
+pub const RECOVERY_LEASE: Duration = Duration::from_secs(5);
+
 /// Names an engine among all engines of a store.
 pub(crate) type EngineName = Arc<str>;
 
@@ -44,6 +47,8 @@ pub struct Rules {
     pub assigned_ttl: Duration,
     /// Whether every ticket of a match is checked to be there before it is assigned.
     pub check_tickets: bool,
+    /// How many bytes the entries of matches that are not recorded may take before no more tickets are handed out.
+    pub max_unrecorded: u64,
 }
 
 /// A ticket to be made.
@@ -87,6 +92,8 @@ pub struct Fetched {
     pub ids: Vec<TicketId>,
     /// How many take part in matchmaking, these included.
     pub waiting: u64,
+    /// Nothing is handed out, because [`Rules::max_unrecorded`] is reached.
+    pub is_held_back: bool,
 }
 
 /// A match to be written.
@@ -95,8 +102,17 @@ pub struct Group {
     pub tickets: Vec<TicketId>,
     /// The encoded assignment.
     pub assignment: Bytes,
-    /// The encoded match, for watchers and the relay.
+    /// The encoded match, for watchers and the recorder.
     pub made: Bytes,
+}
+
+/// What became of groups.
+#[derive(Clone, Debug, Default)]
+pub struct Assigned {
+    /// One for each group.
+    pub outcomes: Vec<Outcome>,
+    /// The matches that were made. Their players are not notified yet.
+    pub entries: Vec<Entry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -116,11 +132,20 @@ pub enum Push {
     Missed,
 }
 
-/// Matches to be told to the bus.
+/// Matches that were made by one step.
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub key: String,
+    /// Encoded, end to end.
     pub made: Bytes,
+}
+
+/// What becomes of entries when their players are notified.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Then {
+    /// They stay, to be recorded later.
+    Keep,
+    Remove,
 }
 
 /// What an operator sees of a ticket.
@@ -241,9 +266,18 @@ impl Store {
         each!(self, store => store.release(ids).await)
     }
 
-    /// Writes matches: for each its assignments, the end of its tickets' part in matchmaking, its event, and the push.
-    pub async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, Error> {
+    /// Writes matches: for each its assignments, the end of its tickets' part in matchmaking, and its place in an entry. Nobody is
+    /// notified: that is [`notify`](Self::notify)'s. In process, nobody sees the assignments before.
+    pub async fn assign(&self, groups: &[Group]) -> Result<Assigned, Error> {
         each!(self, store => store.assign(groups).await)
+    }
+
+    /// Pushes matches to their watchers, and keeps or removes their entries. Of an entry that is gone nobody is notified again.
+    pub async fn notify(&self, entries: &[Entry], then: Then) -> Result<(), Error> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        each!(self, store => store.notify(entries, then).await)
     }
 
     /// What happens from now on, to be told to watchers. The stream ends when the store is lost.
@@ -256,30 +290,33 @@ impl Store {
         each!(self, store => store.listen_for_wakes(engine, wake).await)
     }
 
-    /// Takes matches that the bus has not been told of, the oldest first. What was taken and is not done with is taken again: by
-    /// the same consumer at once, by others after `retake`.
-    pub async fn take_events(
+    /// Returns up to `max` entries that are older than this, the oldest first. While one consumer has some, others get none for
+    /// [`RECOVERY_LEASE`].
+    pub async fn take_unrecorded(
         &self,
         consumer: &str,
         max: usize,
-        retake: Duration,
+        older_than: Duration,
     ) -> Result<Vec<Entry>, Error> {
-        each!(self, store => store.take_events(consumer, max, retake).await)
+        each!(self, store => store.take_unrecorded(consumer, max, older_than).await)
     }
 
-    /// Forgets matches that the bus has.
-    pub async fn events_done(&self, entries: &[Entry]) -> Result<(), Error> {
-        each!(self, store => store.events_done(entries).await)
+    /// Removes entries. Nobody is notified.
+    pub async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        each!(self, store => store.remove(entries).await)
     }
 
-    /// How many entries wait to be told to the bus.
-    pub async fn events_waiting(&self) -> Result<u64, Error> {
-        each!(self, store => store.events_waiting().await)
+    /// How many entries there are, and about how many bytes they take.
+    pub async fn unrecorded(&self) -> Result<(u64, u64), Error> {
+        each!(self, store => store.unrecorded().await)
     }
 
-    /// Makes sure that the assignments of these matches are where they are read.
-    pub async fn copy_assignments(&self, made: &Bytes) -> Result<(), Error> {
-        each!(self, store => store.copy_assignments(made).await)
+    /// Whether the tickets are part of this process, and end with it.
+    pub const fn is_embedded(&self) -> bool {
+        matches!(self, Self::Memory(_))
     }
 
     /// The oldest tickets that take part, and how many there are in all.

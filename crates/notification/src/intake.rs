@@ -107,6 +107,8 @@ impl Intake {
         while !drain.is_requested() {
             self.tick(&consumer, WAIT).await?;
         }
+        // An embedded bus ends with the process.
+        while matches!(self.bus, Bus::Memory(_)) && self.tick(&consumer, Duration::ZERO).await?.events > 0 {}
         Ok(())
     }
 

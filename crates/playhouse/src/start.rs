@@ -16,6 +16,7 @@ use base::{Clock, error};
 use bus::Bus;
 use db::{Db, Migrations};
 use hot::Hot;
+use outbox::Outbox;
 use runtime::Process;
 use runtime::http::admin;
 use runtime::lifecycle::{Drain, LoopError, Part, Stage};
@@ -99,12 +100,15 @@ impl Start {
             async move { bus.close().await }
         });
 
-        let stores = (&hot, &bus);
+        let queue_metrics = metrics.register(|registry| outbox::Metrics::new(registry, outbox::TABLE));
+        let outbox = Outbox::new(db.clone(), settings.outbox.clone(), queue_metrics.clone());
+        let stores = (&db, &outbox, &hot);
         let matchmaker =
             Matchmaker::open(id, &clock, &settings, stores, &metrics, &reach, &readiness).await?;
         let _ = operator.set(matchmaker.operator.clone());
         let stores = (&db, &locks, &hot, &bus);
-        let services = Services::open(id, &clock, &settings, stores, &metrics).await?;
+        let outbox = (&outbox, &queue_metrics);
+        let services = Services::open(id, &clock, &settings, stores, outbox, &metrics).await?;
         let _ = outbox_slot.set(services.operator.clone());
         let _ = notification_slot.set(services.notifier.notifications.clone());
         let identity = Identity::open(&settings, listening.as_ref(), &clock, &metrics, &readiness)?;

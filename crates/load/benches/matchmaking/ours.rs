@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use testkit::{Database, Folder, Nats, Program, Redis, Running, SqlServer, target};
 
-/// What ours needs beside Redis. The database has nothing to do; the bus carries an event for each match.
+/// What ours needs beside Redis. The database records matches; the bus carries an event for each.
 pub(crate) struct Ours {
     program: PathBuf,
     sql: SqlServer,
@@ -48,16 +48,16 @@ impl Ours {
 
 impl Support {
     pub(crate) fn frontend(&self) -> Running {
-        self.start("matchmaking-frontend")
+        self.start("matchmaking-frontend", "")
     }
 
     pub(crate) fn engine(&self) -> Running {
-        self.start("matchmaking-engine")
+        self.start("matchmaking-engine", r#", "outbox-relay""#)
     }
 
-    fn start(&self, role: &str) -> Running {
+    fn start(&self, role: &str, others: &str) -> Running {
         let file = self.folder.path().join(format!("{role}.toml"));
-        fs::write(&file, self.configuration(role)).unwrap();
+        fs::write(&file, self.configuration(&format!("\"{role}\"{others}"))).unwrap();
         Program::new(&self.program)
             .args(["serve", "--print-addresses", "--config"])
             .arg(&file)
@@ -65,11 +65,11 @@ impl Support {
             .unwrap()
     }
 
-    fn configuration(&self, role: &str) -> String {
+    fn configuration(&self, roles: &str) -> String {
         let (database, redis, nats) = (self.database.url(), &self.redis, &self.nats);
         format!(
             r#"
-            process.roles = ["{role}"]
+            process.roles = [{roles}]
             listen.open_match = "127.0.0.1:0"
             listen.admin = "127.0.0.1:0"
             listen.gateway = "127.0.0.1:0"

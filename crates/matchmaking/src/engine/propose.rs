@@ -19,6 +19,7 @@ impl Inner {
         let started = Instant::now();
         let fetched = self.store.fetch(&self.name, self.config.fetch_limit).await?;
         self.metrics.fetch_latency.observe(started.elapsed().as_secs_f64());
+        self.hold_back(fetched.is_held_back);
         self.metrics.fetched.inc_by(fetched.ids.len() as u64);
         self.metrics.waiting.set(fetched.waiting.try_into().unwrap_or(i64::MAX));
         let tickets = match self.read(&fetched.ids).await {

@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use base::error::chain;
 use buffa::Message;
 use futures::future::join_all;
+use runtime::fault;
 use runtime::telemetry::TraceContext;
 use tokio::time::Instant;
 
@@ -14,7 +15,7 @@ use super::{Inner, Proposed, Tick, call};
 use crate::error::Error;
 use crate::metrics::ProfileLabels;
 use crate::model::{Assignment, Match, MatchId, Moment, TicketId};
-use crate::store::{Group, Outcome};
+use crate::store::{Assigned, Entry, Group, Outcome, Then};
 use crate::wire;
 
 impl Inner {
@@ -108,8 +109,10 @@ impl Inner {
         };
         let groups: Vec<Group> = found.iter().map(group).collect();
         let started = Instant::now();
-        let outcomes = self.store.assign(&groups).await?;
+        let Assigned { outcomes, entries } = self.store.assign(&groups).await?;
         self.metrics.assign_latency.observe(started.elapsed().as_secs_f64());
+        fault::point("matchmaking.assigned");
+        join_all(entries.iter().map(|entry| self.record_and_notify(entry))).await;
 
         let labels = ProfileLabels { profile: profile.to_owned() };
         let waited = self.metrics.time_to_assignment.get_or_create(&labels).clone();
@@ -130,9 +133,20 @@ impl Inner {
                 }
             }
         }
-        if !assigned.is_empty() {
-            self.made.notify_one();
-        }
         Ok(assigned)
+    }
+
+    /// What fails here is left to the recovery: the matches stand.
+    async fn record_and_notify(&self, entry: &Entry) {
+        let is_recorded = match &self.recorder {
+            Some(recorder) => recorder.record(entry).await,
+            None => true,
+        };
+        fault::point("matchmaking.recorded");
+        let then = if is_recorded { Then::Remove } else { Then::Keep };
+        if let Err(error) = self.store.notify(std::slice::from_ref(entry), then).await {
+            tracing::warn!(cause = chain(&error), "players are notified by the recovery");
+        }
+        fault::point("matchmaking.notified");
     }
 }

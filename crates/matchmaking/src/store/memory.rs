@@ -15,7 +15,8 @@ use tokio::sync::{Notify, broadcast};
 
 use self::players::Owner;
 use super::{
-    Deleted, EngineName, Entry, Error, Fetched, Found, Group, NewTicket, Outcome, Push, Rules, Seen, Status,
+    Assigned, Deleted, EngineName, Entry, Error, Fetched, Found, Group, NewTicket, Outcome, Push,
+    RECOVERY_LEASE, Rules, Seen, Status, Then,
 };
 use crate::metrics::Metrics;
 use crate::model::TicketId;
@@ -32,6 +33,8 @@ pub struct Memory {
     pushes: broadcast::Sender<Push>,
     /// Tickets have arrived.
     arrived: Arc<Notify>,
+    /// Players have been notified.
+    notified: Arc<Notify>,
 }
 
 #[derive(Debug, Default)]
@@ -46,8 +49,12 @@ struct State {
     players: HashMap<Uuid, BTreeSet<TicketId>>,
     /// When each ticket that can be is overdue.
     due: BTreeSet<(Timestamp, TicketId)>,
-    events: BTreeMap<u64, Event>,
-    last_event: u64,
+    entries: BTreeMap<u64, Unrecorded>,
+    last_entry: u64,
+    /// How many bytes the entries have.
+    unrecorded: u64,
+    /// Who has taken entries, and until when.
+    taken: Option<(String, Timestamp)>,
 }
 
 #[derive(Debug)]
@@ -57,20 +64,26 @@ struct Kept {
     created: i64,
     ends: Timestamp,
     assignment: Option<Bytes>,
+    /// Nobody sees the assignment before the match is recorded: a process that dies earlier has told nobody of it.
+    is_hidden: bool,
     owner: Option<Owner>,
 }
 
 impl Kept {
     fn found(&self) -> Found {
-        Found { data: self.data.clone(), assignment: self.assignment.clone() }
+        Found { data: self.data.clone(), assignment: self.visible_assignment().cloned() }
+    }
+
+    fn visible_assignment(&self) -> Option<&Bytes> {
+        self.assignment.as_ref().filter(|_| !self.is_hidden)
     }
 }
 
 #[derive(Debug)]
-struct Event {
+struct Unrecorded {
     made: Bytes,
-    /// By whom, and when.
-    taken: Option<(String, Timestamp)>,
+    since: Timestamp,
+    tickets: Vec<TicketId>,
 }
 
 impl State {
@@ -94,7 +107,8 @@ impl State {
         let (ends, created) = (now.after(ticket.ttl), ticket.created.micros());
         self.ends.insert((ends, ticket.id.clone()));
         self.queue.insert((created, ticket.id.clone()));
-        let kept = Kept { data: Some(ticket.data), created, ends, assignment: None, owner: None };
+        let kept =
+            Kept { data: Some(ticket.data), created, ends, assignment: None, is_hidden: false, owner: None };
         self.tickets.insert(ticket.id, kept);
     }
 
@@ -135,6 +149,7 @@ impl Memory {
             state: Arc::default(),
             pushes: broadcast::channel(PUSHES).0,
             arrived: Arc::default(),
+            notified: Arc::default(),
         }
     }
 
@@ -168,22 +183,34 @@ impl Memory {
         let (state, _) = self.state();
         let look = |id| match state.tickets.get(id) {
             None => Seen::Gone,
-            Some(Kept { assignment: None, .. }) => Seen::Waiting,
-            Some(Kept { assignment: Some(assignment), .. }) => Seen::Assigned(assignment.clone()),
+            Some(kept) => kept
+                .visible_assignment()
+                .map_or(Seen::Waiting, |assignment| Seen::Assigned(assignment.clone())),
         };
         Ok(ids.iter().map(look).collect())
     }
 
     pub(super) async fn delete(&self, id: &TicketId) -> Result<Deleted, Error> {
-        let (mut state, _) = self.state();
-        match state.tickets.get(id) {
-            None => Ok(Deleted::Unknown),
-            Some(kept) if kept.assignment.is_some() => Ok(Deleted::Assigned),
-            Some(_) => {
-                state.forget(id);
-                self.push(Push::Gone(id.clone()));
-                Ok(Deleted::Done)
+        loop {
+            let notified = self.notified.notified();
+            tokio::pin!(notified);
+            // From here on, or the notification could come between the look and the wait.
+            notified.as_mut().enable();
+            {
+                let (mut state, _) = self.state();
+                match state.tickets.get(id) {
+                    None => return Ok(Deleted::Unknown),
+                    Some(kept) if kept.visible_assignment().is_some() => return Ok(Deleted::Assigned),
+                    Some(kept) if kept.is_hidden => {}
+                    Some(_) => {
+                        state.forget(id);
+                        self.push(Push::Gone(id.clone()));
+                        return Ok(Deleted::Done);
+                    }
+                }
             }
+            // It is assigned, and nobody may be told so before the match is recorded.
+            notified.await;
         }
     }
 
@@ -194,12 +221,16 @@ impl Memory {
 
     pub(super) async fn fetch(&self, _: &EngineName, limit: usize) -> Result<Fetched, Error> {
         let (mut state, now) = self.state();
+        let waiting = state.queue.len() as u64;
+        if state.unrecorded >= self.rules.max_unrecorded {
+            return Ok(Fetched { waiting, is_held_back: true, ..Fetched::default() });
+        }
         let live = |since: &Timestamp| now.distance(*since) <= self.rules.pending_timeout;
         let active =
             state.queue.iter().map(|(_, id)| id).filter(|id| !state.pending.get(*id).is_some_and(live));
         let ids: Vec<TicketId> = active.take(limit).cloned().collect();
         state.pending.extend(ids.iter().map(|id| (id.clone(), now)));
-        Ok(Fetched { ids, waiting: state.queue.len() as u64 })
+        Ok(Fetched { ids, waiting, is_held_back: false })
     }
 
     pub(super) async fn read(&self, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
@@ -215,11 +246,11 @@ impl Memory {
         Ok(())
     }
 
-    pub(super) async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, Error> {
+    pub(super) async fn assign(&self, groups: &[Group]) -> Result<Assigned, Error> {
         let (mut state, now) = self.state();
         let ends = now.after(self.rules.assigned_ttl);
         let mut outcomes = Vec::with_capacity(groups.len());
-        let mut made = Vec::new();
+        let (mut made, mut tickets) = (Vec::new(), Vec::new());
         for group in groups {
             let outcome = state.outcome(group, self.rules.check_tickets);
             if outcome == Outcome::Assigned {
@@ -227,18 +258,37 @@ impl Memory {
                     state.assign(id, &group.assignment, ends);
                 }
                 made.extend_from_slice(&group.made);
+                tickets.extend_from_slice(&group.tickets);
             }
             outcomes.push(outcome);
         }
-        if !made.is_empty() {
+        let mut entries = Vec::new();
+        if outcomes.contains(&Outcome::Assigned) {
             let made = Bytes::from(made);
-            state.last_event += 1;
-            let number = state.last_event;
-            state.events.insert(number, Event { made: made.clone(), taken: None });
-            drop(state);
-            self.push(Push::Assigned(made));
+            state.last_entry += 1;
+            let number = state.last_entry;
+            state.unrecorded += made.len() as u64;
+            state.entries.insert(number, Unrecorded { made: made.clone(), since: now, tickets });
+            entries.push(Entry { key: number.to_string(), made });
         }
-        Ok(outcomes)
+        Ok(Assigned { outcomes, entries })
+    }
+
+    pub(super) async fn notify(&self, entries: &[Entry], then: Then) -> Result<(), Error> {
+        let (mut state, _) = self.state();
+        for entry in entries {
+            let Some(number) = entry.number() else { continue };
+            if !state.show(number) {
+                continue;
+            }
+            if then == Then::Remove {
+                state.remove(number);
+            }
+            self.push(Push::Assigned(entry.made.clone()));
+        }
+        drop(state);
+        self.notified.notify_waiters();
+        Ok(())
     }
 
     pub(super) async fn pushes(&self) -> Result<BoxStream<'static, Push>, Error> {
@@ -260,39 +310,34 @@ impl Memory {
         }
     }
 
-    pub(super) async fn take_events(
+    pub(super) async fn take_unrecorded(
         &self,
         consumer: &str,
         max: usize,
-        retake: Duration,
+        older_than: Duration,
     ) -> Result<Vec<Entry>, Error> {
         let (mut state, now) = self.state();
-        let free = |event: &Event| {
-            let taken = event.taken.as_ref();
-            taken.is_none_or(|(by, taken)| by == consumer || now.distance(*taken) >= retake)
-        };
-        let events = state.events.iter_mut().filter(|(_, event)| free(event));
-        let entries = events.take(max).map(|(key, event)| {
-            event.taken = Some((consumer.to_owned(), now));
-            Entry { key: key.to_string(), made: event.made.clone() }
-        });
-        Ok(entries.collect())
-    }
-
-    pub(super) async fn events_done(&self, entries: &[Entry]) -> Result<(), Error> {
-        let (mut state, _) = self.state();
-        for number in entries.iter().filter_map(|entry| entry.key.parse::<u64>().ok()) {
-            state.events.remove(&number);
+        if state.taken.as_ref().is_some_and(|(by, until)| by != consumer && *until > now) {
+            return Ok(Vec::new());
         }
+        let old = state.entries.iter().filter(|(_, entry)| now.distance(entry.since) >= older_than);
+        let entries: Vec<Entry> = old
+            .take(max)
+            .map(|(number, entry)| Entry { key: number.to_string(), made: entry.made.clone() })
+            .collect();
+        state.taken = (!entries.is_empty()).then(|| (consumer.to_owned(), now.after(RECOVERY_LEASE)));
+        Ok(entries)
+    }
+
+    pub(super) async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
+        let (mut state, _) = self.state();
+        entries.iter().filter_map(Entry::number).for_each(|number| state.remove(number));
         Ok(())
     }
 
-    pub(super) async fn events_waiting(&self) -> Result<u64, Error> {
-        Ok(self.state().0.events.len() as u64)
-    }
-
-    pub(super) async fn copy_assignments(&self, _: &Bytes) -> Result<(), Error> {
-        Ok(())
+    pub(super) async fn unrecorded(&self) -> Result<(u64, u64), Error> {
+        let (state, _) = self.state();
+        Ok((state.entries.len() as u64, state.unrecorded))
     }
 
     pub(super) async fn list(&self, limit: usize) -> Result<(Vec<TicketId>, u64), Error> {
@@ -317,7 +362,30 @@ impl Memory {
     }
 }
 
+impl Entry {
+    fn number(&self) -> Option<u64> {
+        self.key.parse().ok()
+    }
+}
+
 impl State {
+    /// Lets the assignments of an entry be seen. False if there is no such entry.
+    fn show(&mut self, number: u64) -> bool {
+        let Some(entry) = self.entries.get(&number) else { return false };
+        for id in &entry.tickets {
+            if let Some(kept) = self.tickets.get_mut(id) {
+                kept.is_hidden = false;
+            }
+        }
+        true
+    }
+
+    fn remove(&mut self, number: u64) {
+        if let Some(entry) = self.entries.remove(&number) {
+            self.unrecorded -= entry.made.len() as u64;
+        }
+    }
+
     fn assign(&mut self, id: &TicketId, assignment: &Bytes, ends: Timestamp) {
         self.deindex(id);
         // Without the check a ticket may be gone already; its player still learns where to go.
@@ -326,10 +394,12 @@ impl State {
             created: 0,
             ends,
             assignment: None,
+            is_hidden: false,
             owner: None,
         });
         let before = std::mem::replace(&mut kept.ends, ends);
         kept.assignment = Some(assignment.clone());
+        kept.is_hidden = true;
         self.ends.remove(&(before, id.clone()));
         self.ends.insert((ends, id.clone()));
         self.set_due(id, |_| None);

@@ -18,7 +18,8 @@ use futures::stream::BoxStream;
 use tokio::sync::Notify;
 
 use super::{
-    Deleted, EngineName, Error, Fetched, Found, Group, NewTicket, Outcome, Push, Rules, Seen, Status,
+    Assigned, Deleted, EngineName, Entry, Error, Fetched, Found, Group, NewTicket, Outcome, Push, Rules,
+    Seen, Status,
 };
 use crate::metrics::Metrics;
 use crate::model::TicketId;
@@ -216,10 +217,11 @@ impl Redis {
 
     pub(super) async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<Fetched, Error> {
         let timeout = self.rules.pending_timeout.as_secs();
-        let add = |step: &mut Step| step.arg(limit).arg(timeout).arg(&**engine).end();
+        let most = self.rules.max_unrecorded;
+        let add = |step: &mut Step| step.arg(limit).arg(timeout).arg(&**engine).arg(most).end();
         let (fetched, queued) = read_fetched(self.step(&SCRIPTS.fetch, add).await?);
         // Tickets that another program wrote are not in the queue. Once they are, they may be older than those in hand.
-        if fetched.waiting <= queued {
+        if fetched.is_held_back || fetched.waiting <= queued {
             return Ok(fetched);
         }
         let again = async {
@@ -288,7 +290,7 @@ impl Redis {
             .await
     }
 
-    pub(super) async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, Error> {
+    pub(super) async fn assign(&self, groups: &[Group]) -> Result<Assigned, Error> {
         let mut batches = vec![Vec::new()];
         let mut size = 0;
         for group in groups {
@@ -301,11 +303,15 @@ impl Redis {
                 batch.push(group);
             }
         }
-        let outcomes = try_join_all(batches.iter().map(|batch| self.assign_batch(batch))).await?;
-        Ok(outcomes.concat())
+        let mut all = Assigned::default();
+        for (outcomes, entry) in try_join_all(batches.iter().map(|batch| self.assign_batch(batch))).await? {
+            all.outcomes.extend(outcomes);
+            all.entries.extend(entry);
+        }
+        Ok(all)
     }
 
-    async fn assign_batch(&self, groups: &[&Group]) -> Result<Vec<Outcome>, Error> {
+    async fn assign_batch(&self, groups: &[&Group]) -> Result<(Vec<Outcome>, Option<Entry>), Error> {
         let check = if self.rules.check_tickets { "1" } else { "0" };
         let lifetime = self.rules.assigned_ttl.as_millis() as u64;
         let add = |step: &mut Step| {
@@ -315,7 +321,7 @@ impl Redis {
                 group.tickets.iter().for_each(|id| step.arg(id.as_str()).end());
             }
         };
-        let obstacles: Vec<usize> = self.step(&SCRIPTS.assign, add).await?;
+        let (key, obstacles): (Option<String>, Vec<usize>) = self.step(&SCRIPTS.assign, add).await?;
         let outcomes: Vec<Outcome> = groups
             .iter()
             .zip(obstacles)
@@ -324,19 +330,16 @@ impl Redis {
                 Some(id) => Outcome::Refused(id.clone()),
             })
             .collect();
-        if self.servers.others.assignments.is_some() {
-            let made = groups.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Assigned);
-            let made: Vec<u8> = made.flat_map(|(group, _)| group.made.iter().copied()).collect();
-            // The relay does so again before it lets go of the match.
-            if let Err(error) = self.copy_assignments(&made.into()).await {
-                tracing::warn!(cause = base::error::chain(&error), "assignments are copied later");
-            }
-        }
-        Ok(outcomes)
+        let made = groups.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Assigned);
+        let entry = key.map(|key| {
+            let made: Vec<&[u8]> = made.map(|(group, _)| &group.made[..]).collect();
+            Entry { key, made: made.concat().into() }
+        });
+        Ok((outcomes, entry))
     }
 
     /// Copies assignments to where they are read. The first copy stands.
-    pub(super) async fn copy_assignments(&self, made: &Bytes) -> Result<(), Error> {
+    async fn copy_assignments(&self, made: &Bytes) -> Result<(), Error> {
         let Some(assignments) = &self.servers.others.assignments else { return Ok(()) };
         let lifetime = self.rules.assigned_ttl.as_millis().to_string();
         let mut copies = ::redis::pipe();
@@ -442,6 +445,7 @@ async fn get_many(mut connection: ConnectionManager, keys: &[String]) -> Result<
 }
 
 /// Also returns the size of the queue.
-fn read_fetched((waiting, queued, ids): (u64, u64, Vec<String>)) -> (Fetched, u64) {
-    (Fetched { ids: ids.iter().filter_map(|id| TicketId::parse(id)).collect(), waiting }, queued)
+fn read_fetched((waiting, queued, is_held_back, ids): (u64, u64, bool, Vec<String>)) -> (Fetched, u64) {
+    let ids = ids.iter().filter_map(|id| TicketId::parse(id)).collect();
+    (Fetched { ids, waiting, is_held_back }, queued)
 }

@@ -1,4 +1,4 @@
-//! The engine, its plugins and the relay, over both stores.
+//! The engine, its plugins and the recorder, over both stores.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
@@ -9,7 +9,7 @@ mod matches;
 mod metrics;
 mod outages;
 mod plugins;
-mod relay;
+mod recorder;
 mod webhook;
 mod world;
 

@@ -10,11 +10,13 @@ use base::id::ProcessId;
 use buffa::{Message, MessageField};
 use buffa_types::google::protobuf::{Any, StringValue};
 use config::{Setting, Value};
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use hot::{Hot, HotUrl};
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Moment, TicketId};
-use matchmaking::store::{Coordination, Fetched, NewTicket, Redises, Rules};
-use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Store};
+use matchmaking::store::{Coordination, Entry, Fetched, NewTicket, Redises, Rules};
+use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Record, Store};
 use prometheus_client::registry::Registry;
 use proto::openmatch::{Assignment, SearchFields, Ticket};
 use proto::playhouse::{MatchMade, MatchesMade};
@@ -30,6 +32,7 @@ pub(crate) struct World {
     registry: Registry,
     hot: Hot,
     url: Option<String>,
+    journal: Arc<Journal>,
     /// The age of the next ticket that is put.
     next: AtomicI64,
     _keys: Option<Keyspace>,
@@ -42,6 +45,19 @@ pub(crate) fn rules() -> Rules {
         pending_timeout: Duration::from_secs(600),
         assigned_ttl: Duration::from_secs(60),
         check_tickets: true,
+        max_unrecorded: 64 << 20,
+    }
+}
+
+/// A recorder that remembers, for tests of all but recording.
+#[derive(Debug, Default)]
+struct Journal(std::sync::Mutex<Vec<MatchMade>>);
+
+impl Record for Journal {
+    fn record<'a>(&'a self, entry: &'a Entry) -> BoxFuture<'a, bool> {
+        let matches = MatchesMade::decode_from_slice(&entry.made).unwrap().matches;
+        self.0.lock().unwrap().extend(matches);
+        std::future::ready(true).boxed()
     }
 }
 
@@ -100,7 +116,8 @@ impl World {
         };
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
         let next = AtomicI64::new(clock.now().as_millis() * 1000);
-        Self { store, clock, metrics, frontend, rules, registry, hot, url, next, _keys: keys }
+        let journal = Arc::default();
+        Self { store, clock, metrics, frontend, rules, registry, hot, url, journal, next, _keys: keys }
     }
 
     /// Another world, without tickets and with other rules.
@@ -138,8 +155,19 @@ impl World {
     }
 
     pub(crate) fn engine_over(&self, store: Store, profiles: Vec<Profile>, config: EngineConfig) -> Engine {
+        self.engine_recording(self.journal.clone(), store, profiles, config)
+    }
+
+    pub(crate) fn engine_recording(
+        &self,
+        recorder: Arc<dyn Record>,
+        store: Store,
+        profiles: Vec<Profile>,
+        config: EngineConfig,
+    ) -> Engine {
         let id = ProcessId::generate();
         Engine::new(id, store, profiles, config, self.clock.clone(), self.metrics.clone())
+            .with_recorder(recorder)
     }
 
     /// A ticket as a client makes it.
@@ -210,17 +238,18 @@ impl World {
 
     /// All matches that were made since this was asked last.
     pub(crate) async fn made(&self) -> Vec<MatchMade> {
-        let mut made = Vec::new();
-        loop {
-            let entries = self.store.take_events("test", 100, Duration::from_secs(3600)).await.unwrap();
-            if entries.is_empty() {
-                return made;
+        let mut made = std::mem::take(&mut *self.journal.0.lock().unwrap());
+        // Those whose engine did not get to hear that they were made, or could not notify.
+        let entries = self.store.take_unrecorded("test", 10_000, Duration::ZERO).await.unwrap();
+        for left in
+            entries.iter().flat_map(|entry| MatchesMade::decode_from_slice(&entry.made).unwrap().matches)
+        {
+            if !made.iter().any(|known| known.match_id == left.match_id) {
+                made.push(left);
             }
-            for entry in &entries {
-                made.extend(MatchesMade::decode_from_slice(&entry.made).unwrap().matches);
-            }
-            self.store.events_done(&entries).await.unwrap();
         }
+        self.store.remove(&entries).await.unwrap();
+        made
     }
 
     /// All metrics that are not zero, and those that are.

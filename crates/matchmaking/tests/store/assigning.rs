@@ -132,7 +132,7 @@ async fn nothing_of_a_refused_match_is_written(setup: Setup) {
     assert_eq!(outcome, [Outcome::Refused(id(1))]);
     let seen = [Seen::Waiting, Seen::Gone, Seen::Waiting];
     assert_eq!(tickets.look(&ids(0..3)).await.unwrap(), seen);
-    assert_eq!(tickets.events_waiting().await.unwrap(), 0);
+    assert_eq!(tickets.unrecorded().await.unwrap().0, 0);
     let ttl = tickets.status(&id(0)).await.unwrap().ttl.unwrap();
     assert!(ttl > Duration::from_secs(500), "{ttl:?}");
     tickets.release(&ids(0..3)).await.unwrap();
@@ -183,7 +183,7 @@ async fn more_than_a_thousand_tickets_are_assigned_in_one_call(setup: Setup) {
             }
         }
     }
-    let entries = tickets.take_events("relay", 100, PATIENCE).await.unwrap();
+    let entries = tickets.entries().await;
     let told: Vec<_> = entries.iter().flat_map(|entry| matches(&entry.made)).collect();
     assert_eq!(told.len(), 1297);
 }
@@ -268,7 +268,7 @@ async fn is_consistent(tickets: &Tickets, made: &[Group], count: usize) {
     }
     let left = all.into_iter().filter(|id| !match_of.contains_key(id));
     assert_eq!(tickets.all().await, left.collect::<Vec<_>>());
-    let entries = tickets.take_events("relay", 10_000, PATIENCE).await.unwrap();
+    let entries = tickets.entries().await;
     let told = entries.iter().flat_map(|entry| matches(&entry.made));
     assert_eq!(sorted(told), sorted(made.iter().flat_map(|group| matches(&group.made))));
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use matchmaking::store::Outcome;
+use matchmaking::store::{Outcome, RECOVERY_LEASE, Then};
 use testkit::{Redis, need};
 use tokio::sync::Notify;
 
@@ -82,12 +82,13 @@ async fn an_assigned_ticket_has_a_shorter_life_and_left_the_sets() {
             let life = ttl(&mut raw, &tickets.key(key)).await;
             assert!(life > Duration::from_secs(50) && life <= Duration::from_secs(60), "{key}: {life:?}");
         }
-        let entries = tickets.take_events("relay", 10, PATIENCE).await.unwrap();
-        tickets.events_done(&entries).await.unwrap();
+        let entries = tickets.entries().await;
+        let lease = ttl(&mut raw, &tickets.key("matchEventsLease")).await;
+        assert!(lease <= RECOVERY_LEASE, "{lease:?}");
+        tickets.notify(&entries, Then::Remove).await.unwrap();
         assert_eq!(raw.ask::<u64>(&["XLEN", &tickets.key("matchEvents")]).await, 0);
-        let pending: (u64, Option<String>, Option<String>, Option<Vec<String>>) =
-            raw.ask(&["XPENDING", &tickets.key("matchEvents"), "relay"]).await;
-        assert_eq!(pending.0, 0, "what is done with is acknowledged too");
+        assert!(tickets.entries().await.is_empty());
+        assert!(!tickets.keys().await.contains(&"matchEventsLease".to_owned()), "nobody needs it any more");
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use base::error::Coded;
 use futures::StreamExt;
-use matchmaking::store::{Deleted, Outcome, Push, Seen};
+use matchmaking::store::{Deleted, Outcome, Push, Seen, Then};
 use testkit::{Proxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, Tickets, group, id, ids, matches, names, ticket};
@@ -32,7 +32,7 @@ async fn lost_scripts_are_loaded_again_in_the_middle_of_everything() {
         flush().await;
         let outcomes = tickets.assign(&[group("match", ids([2, 3])), group("not", ids([0]))]).await.unwrap();
         assert_eq!(outcomes, [Outcome::Assigned, Outcome::Refused(id(0))]);
-        assert_eq!(tickets.events_waiting().await.unwrap(), 1, "nothing is done twice");
+        assert_eq!(tickets.unrecorded().await.unwrap().0, 1, "nothing is done twice");
         flush().await;
         // Many at once, none of which knows of the others' loading.
         let fetching = (0..50).map(|_| tickets.take(10));
@@ -49,7 +49,8 @@ async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
         let tickets = setup.open().await;
         tickets.create_all(0..3).await;
         tickets.assign(&[group("before", ids([0]))]).await.unwrap();
-        assert_eq!(names(&tickets.take_events("relay", 10, PATIENCE).await.unwrap()), ["before"]);
+        let entries = tickets.entries().await;
+        assert_eq!(names(&entries), ["before"]);
         let mut pushes = tickets.pushes().await.unwrap();
         redis.kill().await.unwrap();
 
@@ -67,8 +68,10 @@ async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
             tickets.release(&ids([1])).await.unwrap_err(),
             tickets.assign(&[group("match", ids([1, 2]))]).await.unwrap_err(),
             tickets.pushes().await.map(drop).unwrap_err(),
-            tickets.take_events("relay", 10, PATIENCE).await.unwrap_err(),
-            tickets.events_waiting().await.unwrap_err(),
+            tickets.take_unrecorded("recorder", 10, PATIENCE).await.unwrap_err(),
+            tickets.notify(&entries, Then::Remove).await.unwrap_err(),
+            tickets.remove(&entries).await.unwrap_err(),
+            tickets.unrecorded().await.unwrap_err(),
             tickets.list(10).await.unwrap_err(),
             tickets.status(&id(1)).await.unwrap_err(),
         ];
@@ -87,7 +90,7 @@ async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
         assert_eq!(outcomes, [Outcome::Refused(id(1)), Outcome::Assigned]);
         let Some(Push::Assigned(made)) = pushes.next().await else { panic!("no push") };
         assert_eq!(matches(&made), [("new".to_owned(), ids([5]))]);
-        let entries = tickets.take_events("relay", 10, PATIENCE).await.unwrap();
+        let entries = tickets.entries().await;
         assert_eq!(names(&entries), ["new"]);
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use matchmaking::store::{Deleted, Found, Outcome, Redises, Seen};
+use matchmaking::store::{Deleted, Entry, Found, Outcome, Redises, Seen, Then};
 use testkit::{Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Raw, Setup, Tickets, connection, data, group, id, ids, matches, ticket};
@@ -65,18 +65,39 @@ async fn an_assignment_that_could_not_be_copied_is_copied_by_whoever_has_the_eve
     let outcomes = tickets.assign(&[group("match", ids(0..2))]).await.unwrap();
     assert_eq!(outcomes, [Outcome::Assigned], "the match is made");
     assert_eq!(tickets.delete(&id(0)).await.unwrap(), Deleted::Assigned, "and stands");
-    let entries = tickets.take_events("relay", 10, PATIENCE).await.unwrap();
+    let entries = tickets.entries().await;
     assert_eq!(matches(&entries[0].made), [("match".to_owned(), ids(0..2))]);
-    tickets.copy_assignments(&entries[0].made).await.unwrap_err();
+    tickets.notify(&entries, Then::Remove).await.unwrap();
+    assert_eq!(
+        tickets.unrecorded().await.unwrap().0,
+        1,
+        "it is kept until its assignments are where they are read"
+    );
 
     server.start_again().await.unwrap();
-    eventually("the copy is made", PATIENCE, || tickets.copy_assignments(&entries[0].made)).await;
+    eventually("the copy is made", PATIENCE, async || {
+        tickets.notify(&entries, Then::Remove).await.unwrap();
+        tickets.unrecorded().await.unwrap().0 == 0
+    })
+    .await;
     for number in 0..2 {
         assert_eq!(tickets.connection_of(&id(number)).await.as_deref(), Some("match"));
     }
-    // The relay does so again after a crash: the first copy stands.
-    let later = group("later", ids(0..2));
-    tickets.copy_assignments(&later.made).await.unwrap();
+    // As after a crash: the first copy stands.
+    let later = Entry { key: entries[0].key.clone(), made: group("later", ids(0..2)).made };
+    tickets.notify(&[later], Then::Remove).await.unwrap();
+    assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("match"));
+}
+
+/// It is read there, so that nobody sees it before the match is recorded.
+#[tokio::test]
+async fn assignments_are_copied_when_their_players_are_notified() {
+    let (primary, server) = (need!(Redis::shared().await), need!(Redis::private().await));
+    let tickets = with_assignments(primary, &server).await;
+    tickets.create_all(0..2).await;
+    let assigned = tickets.store.assign(&[group("match", ids(0..2))]).await.unwrap();
+    assert_eq!(tickets.look(&ids(0..2)).await.unwrap(), [Seen::Waiting, Seen::Waiting]);
+    tickets.notify(&assigned.entries, Then::Remove).await.unwrap();
     assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("match"));
 }
 

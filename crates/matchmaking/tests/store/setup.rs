@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use hot::Hot;
 use matchmaking::model::{Moment, TicketId};
-use matchmaking::store::{Coordination, Entry, Group, NewTicket, Outcome, Redises, Rules};
+use matchmaking::store::{Coordination, Entry, Group, NewTicket, Outcome, Redises, Rules, Then};
 use matchmaking::{Frontend, FrontendConfig, Join, Metrics, PlayerTicket, Players, Queue, Store};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -49,6 +49,7 @@ impl Setup {
             pending_timeout: Duration::from_secs(60),
             assigned_ttl: Duration::from_secs(60),
             check_tickets: true,
+            max_unrecorded: 64 << 20,
         };
         Self {
             rules,
@@ -151,6 +152,18 @@ impl Tickets {
     pub(crate) fn players<const N: usize>(&self, queues: [(&str, Queue); N]) -> Players {
         let queues: BTreeMap<String, Queue> = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
         Players::new(self.frontend.clone(), queues, self.metrics.clone())
+    }
+
+    /// Assigns and notifies, as an engine does whose matches cannot be recorded: the entries stay.
+    pub(crate) async fn assign(&self, groups: &[Group]) -> Result<Vec<Outcome>, matchmaking::Error> {
+        let assigned = self.store.assign(groups).await?;
+        self.store.notify(&assigned.entries, Then::Keep).await?;
+        Ok(assigned.outcomes)
+    }
+
+    /// All entries, however young they are.
+    pub(crate) async fn entries(&self) -> Vec<Entry> {
+        self.take_unrecorded("test", 10_000, Duration::ZERO).await.unwrap()
     }
 
     /// Assigns these tickets to each other, in a match of this name.

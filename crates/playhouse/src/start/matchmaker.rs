@@ -1,13 +1,15 @@
 //! The wiring of matchmaking.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::Clock;
 use base::id::ProcessId;
-use bus::Bus;
+use db::Db;
 use hot::{Hot, HotUrl, Redis};
 use matchmaking::store::Redises;
-use matchmaking::{Engine, Frontend, Operator, Players, Relay, Store};
+use matchmaking::{Engine, Frontend, Operator, Players, Recorder, Store};
+use outbox::Outbox;
 use runtime::http::Routes;
 use runtime::{Metrics, Process};
 
@@ -18,11 +20,15 @@ use crate::{Role, Settings};
 /// How long players may wait for word after Redis has come back, however long it was away.
 const DOWN: Duration = Duration::from_millis(500);
 
+/// The loops whose matches the outbox relay publishes.
+const ENGINE: &str = "matchmaking-engine";
+pub(super) const RECORDER: &str = "matchmaking-recorder";
+
 /// The parts of matchmaking that this process plays.
 pub(super) struct Matchmaker {
     frontend: Option<Frontend>,
     players: Option<Players>,
-    engine: Option<(Engine, Relay)>,
+    engine: Option<(Engine, Recorder)>,
     pub(super) operator: Operator,
 }
 
@@ -31,12 +37,11 @@ impl Matchmaker {
         id: ProcessId,
         clock: &Clock,
         settings: &Settings,
-        stores: (&Hot, &Bus),
+        (db, outbox, hot): (&Db, &Outbox, &Hot),
         metrics: &Metrics,
         reach: &Reach,
         readiness: &runtime::Readiness,
     ) -> Result<Self, StartError> {
-        let (hot, bus) = stores;
         let config = &settings.matchmaking;
         let metrics = metrics.register(matchmaking::Metrics::new);
         let open = async |name, url: &Option<HotUrl>| match url.as_ref().and_then(HotUrl::server) {
@@ -72,8 +77,8 @@ impl Matchmaker {
         let engine = roles.contains(Role::MatchmakingEngine).then(|| {
             let config = config.engine.clone();
             let engine = Engine::new(id, store.clone(), profiles, config, clock.clone(), metrics.clone());
-            let relay = Relay::new(id, store, bus.clone(), engine.made(), metrics);
-            (engine, relay)
+            let recorder = Recorder::new(id, store, db.clone(), outbox.clone(), metrics);
+            (engine.with_recorder(Arc::new(recorder.clone())), recorder)
         });
         Ok(Self { frontend, players, engine, operator })
     }
@@ -86,12 +91,12 @@ impl Matchmaker {
                 async move { frontend.run(drain).await }
             });
         }
-        let Some((engine, relay)) = self.engine.clone() else { return };
-        let last = relay.clone();
-        process.supervise_within("matchmaking-relay", DOWN, move |drain| {
-            let relay = relay.clone();
-            async move { relay.run(drain).await }
+        let Some((engine, recorder)) = self.engine.clone() else { return };
+        process.supervise_within(RECORDER, DOWN, move |drain| {
+            let recorder = recorder.clone();
+            async move { recorder.run(drain).await }
         });
+        process.stop_after(RECORDER, &[ENGINE]);
         if !engine.has_profiles() {
             return;
         }
@@ -100,13 +105,9 @@ impl Matchmaker {
             let engine = listening.clone();
             async move { engine.listen(drain).await }
         });
-        process.supervise("matchmaking-engine", move |drain| {
-            let (engine, relay) = (engine.clone(), last.clone());
-            async move {
-                engine.run(drain).await?;
-                // What the last ticks made, after the relay may have ended.
-                relay.tick().await.map(drop)
-            }
+        process.supervise(ENGINE, move |drain| {
+            let engine = engine.clone();
+            async move { engine.run(drain).await }
         });
     }
 

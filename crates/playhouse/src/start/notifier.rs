@@ -14,6 +14,7 @@ use notification::{
 use runtime::{Metrics, Process};
 
 use super::StartError;
+use super::services::RELAY;
 use crate::{Role, Settings, asyncapi};
 
 /// How soon players are told again after a store was away, however long that was.
@@ -119,6 +120,7 @@ impl Notifier {
             let intake = intake.clone();
             async move { intake.run(drain).await }
         });
+        process.stop_after("notification-intake", &[RELAY]);
         let (id, notifications) = (self.id, self.notifications.clone());
         process.supervise_within("notification-deliveries", DOWN, move |drain| {
             let notifications = notifications.clone();

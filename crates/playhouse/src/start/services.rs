@@ -20,8 +20,12 @@ use runtime::lifecycle::{Drain, LoopError};
 use runtime::{Metrics, Process};
 
 use super::StartError;
+use super::matchmaker::RECORDER;
 use super::notifier::{Notifier, Ways};
 use crate::{Role, Settings, asyncapi, openapi};
+
+/// The loop that publishes events.
+pub(super) const RELAY: &str = "outbox-relay";
 
 /// How soon the relay is at work again after a store was away, however long that was.
 const DOWN: Duration = Duration::from_secs(1);
@@ -47,11 +51,10 @@ impl Services {
         clock: &Clock,
         settings: &Settings,
         (db, locks, hot, bus): (&Db, &Locks, &Hot, &Bus),
+        (outbox, queue_metrics): (&Outbox, &outbox::Metrics),
         metrics: &Metrics,
     ) -> Result<Self, StartError> {
-        let queue_metrics = metrics.register(|registry| outbox::Metrics::new(registry, outbox::TABLE));
-        let outbox = Outbox::new(db.clone(), settings.outbox.clone(), queue_metrics.clone());
-        let ways = Ways::open(settings, (db, hot), clock, metrics, &queue_metrics)?;
+        let ways = Ways::open(settings, (db, hot), clock, metrics, queue_metrics)?;
         let accounts = Accounts::new(
             db.clone(),
             locks.clone(),
@@ -91,7 +94,7 @@ impl Services {
             relay,
             is_gateway: settings.roles.contains(Role::Gateway),
             idempotency_retention: settings.idempotency_retention,
-            operator: Operator::new(outbox),
+            operator: Operator::new(outbox.clone()),
             notifier,
         })
     }
@@ -110,10 +113,11 @@ impl Services {
     pub(super) fn start(&self, process: &mut Process) {
         if let Some(relay) = self.relay.clone() {
             let keeper = relay.clone();
-            process.supervise_within("outbox-relay", DOWN, move |drain| {
+            process.supervise_within(RELAY, DOWN, move |drain| {
                 let relay = relay.clone();
                 async move { relay.run(drain).await }
             });
+            process.stop_after(RELAY, &[RECORDER]);
             process.supervise("outbox-keeper", move |drain| {
                 let keeper = keeper.clone();
                 async move { keeper.keep(drain).await }

@@ -67,6 +67,7 @@ impl Matchmaking {
             pending_timeout: Duration::from_secs(2),
             assigned_ttl: Duration::from_secs(600),
             check_tickets: true,
+            max_unrecorded: 64 << 20,
         };
         let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
         Store::new(&hot, Redises::default(), rules, Clock::system(), metrics)
@@ -161,7 +162,7 @@ async fn engines_killed_in_the_middle_lose_and_double_nothing() {
         assert!(seen.insert(id.clone()), "{id} is in two matches");
     }
     assert_eq!(seen.len(), expected * 2);
-    eventually("nothing is left to tell", PATIENCE * 3, async || store.events_waiting().await.unwrap() == 0)
+    eventually("nothing is left to tell", PATIENCE * 3, async || store.unrecorded().await.unwrap().0 == 0)
         .await;
     relay.sigterm();
     assert_eq!(relay.wait(PATIENCE).await.code(), Some(0));
@@ -280,7 +281,7 @@ async fn an_assignment_whose_push_was_lost_is_told_all_the_same() {
             proto::openmatch::Assignment { connection: format!("round-{round}"), ..Default::default() };
         let tickets = vec![TicketId::parse(id).unwrap()];
         let group = Group { tickets, assignment: assignment.encode_to_bytes(), made: Bytes::new() };
-        assert_eq!(store.assign(&[group]).await.unwrap(), [Outcome::Assigned]);
+        assert_eq!(store.assign(&[group]).await.unwrap().outcomes, [Outcome::Assigned]);
         let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
         let told: Value = serde_json::from_slice(&told).unwrap();
         assert_eq!(told["result"]["assignment"]["connection"], format!("round-{round}"), "{cut} cut");

@@ -1,89 +1,74 @@
-//! Matches on their way to the bus: a stream that one consumer group reads.
+//! Matches that are not recorded in SQL yet: a stream of entries, and the push to their watchers.
 
 use std::time::Duration;
 
-use ::redis::streams::{StreamId, StreamReadReply};
 use bytes::Bytes;
+use futures::future::join_all;
 
-use super::Redis;
+use super::scripts::SCRIPTS;
+use super::{Redis, is_cut_off};
 use crate::error::Error;
-use crate::store::Entry;
-
-const GROUP: &str = "relay";
-/// The field of an entry that holds the encoded matches.
-const MADE: &str = "made";
+use crate::store::{Entry, RECOVERY_LEASE, Then};
 
 impl Redis {
-    pub(in crate::store) async fn take_events(
+    pub(in crate::store) async fn notify(&self, entries: &[Entry], then: Then) -> Result<(), Error> {
+        let copies = join_all(entries.iter().map(|entry| self.copy_assignments(&entry.made))).await;
+        let (mut removed, mut kept) = (Vec::new(), Vec::new());
+        for (entry, copied) in entries.iter().zip(copies) {
+            match (copied, then) {
+                (Ok(()), Then::Remove) => removed.push(entry),
+                (Ok(()), Then::Keep) => kept.push(entry),
+                // The watchers learn of it all the same; the recovery copies it when the server is back.
+                (Err(error), _) => {
+                    tracing::warn!(cause = base::error::chain(&error), "assignments are copied later");
+                    kept.push(entry);
+                }
+            }
+        }
+        self.push_entries(&removed, "1").await?;
+        self.push_entries(&kept, "0").await
+    }
+
+    /// It needs no lock: no other step can be disturbed by it.
+    async fn push_entries(&self, entries: &[&Entry], remove: &str) -> Result<(), Error> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut step = SCRIPTS.notify.step(&self.keys, "");
+        step.arg(remove);
+        entries.iter().for_each(|entry| step.arg(&entry.key).end());
+        let mut pushed = step.run::<()>(self.servers.primary()).await;
+        if is_cut_off(&pushed) {
+            pushed = step.run(self.servers.primary()).await;
+        }
+        pushed
+    }
+
+    pub(in crate::store) async fn take_unrecorded(
         &self,
         consumer: &str,
         max: usize,
-        retake: Duration,
+        older_than: Duration,
     ) -> Result<Vec<Entry>, Error> {
-        match self.try_to_take(consumer, max, retake).await {
-            // The server is new, or has lost its data.
-            Err(error) if is_without_group(&error) => {
-                self.make_group().await?;
-                self.try_to_take(consumer, max, retake).await
-            }
-            taken => taken,
-        }
+        let mut step = SCRIPTS.recover.step(&self.keys, "");
+        step.arg(consumer).arg(max);
+        step.arg(older_than.as_millis() as u64).arg(RECOVERY_LEASE.as_millis() as u64);
+        let entries: Vec<(String, Bytes)> = step.run(self.servers.primary()).await?;
+        Ok(entries.into_iter().map(|(key, made)| Entry { key, made }).collect())
     }
 
-    async fn try_to_take(&self, consumer: &str, max: usize, retake: Duration) -> Result<Vec<Entry>, Error> {
-        let mut claim = ::redis::cmd("XAUTOCLAIM");
-        claim.arg(self.keys.events()).arg(GROUP).arg(consumer);
-        claim.arg(retake.as_millis() as u64).arg("0-0").arg("COUNT").arg(max).arg("JUSTID");
-        let read = |from: &str| {
-            let mut read = ::redis::cmd("XREADGROUP");
-            read.arg("GROUP").arg(GROUP).arg(consumer).arg("COUNT").arg(max);
-            read.arg("STREAMS").arg(self.keys.events()).arg(from);
-            read
-        };
-        // What others left becomes ours; what is ours and not done with comes before what is new.
-        let ours = read("0");
-        let (mut first, mut second) = (self.servers.primary(), self.servers.primary());
-        let (_, ours): (::redis::Value, Option<StreamReadReply>) =
-            tokio::try_join!(claim.query_async(&mut first), ours.query_async(&mut second))?;
-        let ours = entries(ours);
-        if ours.is_empty() { Ok(entries(read(">").query_async(&mut first).await?)) } else { Ok(ours) }
-    }
-
-    async fn make_group(&self) -> Result<(), Error> {
-        let mut command = ::redis::cmd("XGROUP");
-        command.arg("CREATE").arg(self.keys.events()).arg(GROUP).arg("0").arg("MKSTREAM");
-        match command.query_async(&mut self.servers.primary()).await {
-            // Another relay was faster.
-            Err(error) if error.code() == Some("BUSYGROUP") => Ok(()),
-            made => Ok(made?),
-        }
-    }
-
-    pub(in crate::store) async fn events_done(&self, entries: &[Entry]) -> Result<(), Error> {
+    pub(in crate::store) async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
         let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-        if keys.is_empty() {
-            return Ok(());
-        }
+        let mut command = ::redis::cmd("XDEL");
+        command.arg(self.keys.events()).arg(keys);
+        Ok(command.query_async(&mut self.servers.primary()).await?)
+    }
+
+    pub(in crate::store) async fn unrecorded(&self) -> Result<(u64, u64), Error> {
         let mut both = ::redis::pipe();
-        both.atomic();
-        both.cmd("XACK").arg(self.keys.events()).arg(GROUP).arg(&keys).ignore();
-        both.cmd("XDEL").arg(self.keys.events()).arg(&keys).ignore();
-        Ok(both.query_async(&mut self.servers.primary()).await?)
+        both.cmd("XLEN").arg(self.keys.events());
+        both.cmd("MEMORY").arg("USAGE").arg(self.keys.events());
+        let (entries, bytes): (u64, Option<u64>) = both.query_async(&mut self.servers.primary()).await?;
+        Ok((entries, bytes.filter(|_| entries > 0).unwrap_or_default()))
     }
-
-    pub(in crate::store) async fn events_waiting(&self) -> Result<u64, Error> {
-        Ok(::redis::cmd("XLEN").arg(self.keys.events()).query_async(&mut self.servers.primary()).await?)
-    }
-}
-
-fn entries(reply: Option<StreamReadReply>) -> Vec<Entry> {
-    reply.into_iter().flat_map(|reply| reply.keys).flat_map(|stream| stream.ids).map(entry).collect()
-}
-
-fn entry(entry: StreamId) -> Entry {
-    Entry { made: entry.get::<Bytes>(MADE).unwrap_or_default(), key: entry.id }
-}
-
-fn is_without_group(error: &Error) -> bool {
-    matches!(error, Error::Store(hot::Error::Command(error)) if error.code() == Some("NOGROUP"))
 }

@@ -1,5 +1,5 @@
 //! The names of all keys and channels, which are all made here, but for those that only scripts know: `idleEngines`,
-//! `player:USER` and `presence`.
+//! `matchEventsLease`, `player:USER` and `presence`.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Keys {
         self.key("ticketQueue")
     }
 
-    /// Ours: a stream of the matches that the bus has not been told of.
+    /// Ours: a stream of the matches that are not recorded in SQL yet.
     pub(super) fn events(&self) -> String {
         self.key("matchEvents")
     }

@@ -1,8 +1,10 @@
 -- Makes matches: all of each, or nothing of it.
 -- ARGV[3] '1' to check that the tickets are there, else '0'; ARGV[4] lifetime of an assigned ticket in ms.
--- ARGV[5..] for each match: number of tickets, the assignment, the match as watchers and the relay read it, ids.
--- Returns for each match 0 when it was made, else the place (from 1) of the first ticket that is in the way.
--- Keeps: no ticket is ever assigned twice; assignment, removal from matchmaking, event and push are one step.
+-- ARGV[5..] for each match: number of tickets, the assignment, the match as watchers and the recorder read it, ids.
+-- Returns the id of the entry in matchEvents, or nothing if no match was made; and for each match 0 when it was made, else the
+-- place (from 1) of the first ticket that is in the way.
+-- Keeps: no ticket is ever assigned twice; assignment, removal from matchmaking and entry are one step. Nobody is notified:
+-- that is notify.lua's, when the matches are recorded.
 local check, lifetime = ARGV[3] == '1', ARGV[4]
 local matches, ids, data, assign = {}, {}, {}, {}
 local at = 5
@@ -51,13 +53,10 @@ for number, match in ipairs(matches) do
     end
   end
 end
-if #made == 0 then return reply end
+if #made == 0 then return { false, reply } end
 in_chunks(done, 1000, function(from, to)
   call('SREM', all, unpack(done, from, to))
   call('ZREM', queue, unpack(done, from, to))
   call('ZREM', pending, unpack(done, from, to))
 end)
-local text = table.concat(made)
-call('XADD', prefix .. 'matchEvents', '*', 'made', text)
-call('PUBLISH', prefix .. 'assigned', text)
-return reply
+return { call('XADD', prefix .. 'matchEvents', '*', 'made', table.concat(made)), reply }

@@ -1,9 +1,15 @@
 -- Hands out the oldest tickets that nobody is processing, and marks them as pending.
--- ARGV[3] how many at most; ARGV[4] after how many seconds a pending ticket is active again; ARGV[5] the engine that asks.
--- Returns the size of the set, the size of the queue, and the ids, oldest first.
+-- ARGV[3] how many at most; ARGV[4] after how many seconds a pending ticket is active again; ARGV[5] the engine that asks;
+-- ARGV[6] how many bytes matchEvents may take before nothing is handed out.
+-- Returns the size of the set, the size of the queue, 1 if nothing is handed out for that reason or else 0, and the ids, oldest
+-- first.
 -- Keeps: no id is handed out twice within the pending timeout; an id that left the set is never handed out; an engine that
 -- got all there was is woken by the next ticket, with no gap in between.
 local limit, timeout = tonumber(ARGV[3]), tonumber(ARGV[4])
+-- Few entries are never too many, and what they take need not be asked for.
+if call('XLEN', prefix .. 'matchEvents') > 16 and call('MEMORY', 'USAGE', prefix .. 'matchEvents') >= tonumber(ARGV[6]) then
+  return { call('SCARD', all), call('ZCARD', queue), 1, {} }
+end
 local now = call('TIME')[1]
 local live = tonumber(now) - timeout
 local step = math.min(limit, 1000)
@@ -30,4 +36,4 @@ end
 in_chunks(stale, 1000, function(from, to) call('ZREM', queue, unpack(stale, from, to)) end)
 in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
 if #taken < limit then call('SADD', prefix .. 'idleEngines', ARGV[5]) end
-return { call('SCARD', all), call('ZCARD', queue), taken }
+return { call('SCARD', all), call('ZCARD', queue), 0, taken }
