@@ -85,6 +85,25 @@ async fn an_embedded_bus_that_is_full_loses_nothing_over_a_restart() {
     assert_eq!(found, (0..3 * KEPT).collect::<Vec<_>>());
 }
 
+/// It keeps a number of events, and rows hold several.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_embedded_bus_is_filled_with_as_many_events_as_it_keeps() {
+    let pair = Pair::embedded().await;
+    let outbox = pair.outbox();
+    let events: Vec<Event> = (0..2_400).map(|n| event(&format!("key-{n}"), n)).collect();
+    for some in events.chunks(300) {
+        let mut tx = pair.db.begin().await.unwrap();
+        outbox.append_batch(&mut tx, Uuid::now_v7(), some);
+        tx.commit().await.unwrap();
+    }
+    let relay = pair.relay(&outbox);
+    while relay.tick().await.unwrap().claimed > 0 {}
+    let bus = Bus::open(&pair.bus_config).await.unwrap();
+    let again = Pair { bus, ..pair };
+    assert_eq!(again.relay(&again.outbox()).fill().await.unwrap(), 1_000);
+    assert_eq!(numbers(&again.told().await), (1_400..2_400).collect::<Vec<u64>>());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bus_that_is_a_server_is_not_filled() {
     let pair = testkit::need!(Pair::on_servers().await);

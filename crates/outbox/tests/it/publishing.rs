@@ -8,6 +8,10 @@ on_both!(
     what_cannot_be_read_fails,
     what_is_published_again_is_stored_once,
     an_event_without_a_key_waits_for_nobody,
+    all_events_of_a_batch_row_are_published,
+    a_batch_row_is_appended_once,
+    of_a_batch_row_only_what_the_bus_can_never_take_fails,
+    bytes_that_hold_no_event_are_kept_as_a_failed_row,
 );
 
 async fn what_was_committed_is_published_as_it_was_appended(pair: &Pair) {
@@ -188,4 +192,67 @@ async fn what_is_published_again_after_the_duplicate_window_is_stored_once() {
     told.retain(|n| *n != 0);
     told.sort_unstable();
     assert_eq!(told, [1, 2, 3, 4, 5, 6]);
+}
+
+async fn append_batch(pair: &Pair, outbox: &Outbox, id: Uuid, events: &[Event]) -> Result<(), db::Error> {
+    let mut tx = pair.db.begin().await.unwrap();
+    outbox.append_batch(&mut tx, id, events);
+    tx.commit().await
+}
+
+async fn all_events_of_a_batch_row_are_published(pair: &Pair) {
+    let outbox = pair.outbox();
+    let events: Vec<Event> = (0..50).map(|n| event(&format!("key-{n}"), n)).collect();
+    append_batch(pair, &outbox, Uuid::now_v7(), &events).await.unwrap();
+    pair.append(&outbox, &[event("single", 50)]).await;
+    let report = pair.relay(&outbox).tick().await.unwrap();
+    assert_eq!(report.finished.done, 2);
+    let told = pair.told().await;
+    assert_eq!(numbers(&told), (0..=50).collect::<Vec<u64>>());
+    assert_eq!(told[7]["id"], events[7].id.to_string());
+    assert_eq!(told[7]["partitionkey"], "key-7");
+    assert_eq!(states(&outbox).await, [State::Done; 2]);
+}
+
+async fn a_batch_row_is_appended_once(pair: &Pair) {
+    let (outbox, id) = (pair.outbox(), Uuid::now_v7());
+    append_batch(pair, &outbox, id, &[event("a", 1)]).await.unwrap();
+    let again = append_batch(pair, &outbox, id, &[event("a", 2)]).await.unwrap_err();
+    assert!(matches!(again, db::Error::Duplicate(_)), "{again:?}");
+    pair.relay(&outbox).tick().await.unwrap();
+    assert_eq!(numbers(&pair.told().await), [1]);
+}
+
+async fn of_a_batch_row_only_what_the_bus_can_never_take_fails(pair: &Pair) {
+    let outbox = pair.outbox();
+    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event("b", 1) };
+    let (id, large_id) = (Uuid::now_v7(), *large.id.as_uuid());
+    let events = [event("a", 0), large, event("c", 2), event("d", 3)];
+    append_batch(pair, &outbox, id, &events).await.unwrap();
+    let relay = pair.relay(&outbox);
+    while relay.tick().await.unwrap().claimed > 0 {}
+    // What was published before the split is published again, and known.
+    assert_eq!(numbers(&pair.told().await), [0, 2, 3]);
+    assert_eq!(states(&outbox).await, [State::Done, State::Failed, State::Done, State::Done]);
+    let failed = outbox.queue().find(large_id).await.unwrap().unwrap();
+    assert!(failed.cause.as_deref().unwrap().contains("too large"), "{failed:?}");
+    assert!(outbox.queue().find(id).await.unwrap().is_none(), "the parts stand for it");
+
+    // Somebody who does not know that it was appended does so again: nothing changes.
+    append_batch(pair, &outbox, id, &events).await.unwrap();
+    while relay.tick().await.unwrap().claimed > 0 {}
+    assert_eq!(numbers(&pair.told().await), [0, 2, 3]);
+    assert_eq!(states(&outbox).await, [State::Done, State::Failed, State::Done, State::Done]);
+}
+
+async fn bytes_that_hold_no_event_are_kept_as_a_failed_row(pair: &Pair) {
+    let (outbox, id) = (pair.outbox(), Uuid::now_v7());
+    let mut tx = pair.db.begin().await.unwrap();
+    outbox.append_unreadable(&mut tx, id, b"{}\n{}");
+    tx.commit().await.unwrap();
+    pair.relay(&outbox).tick().await.unwrap();
+    let row = outbox.queue().find(id).await.unwrap().unwrap();
+    assert_eq!(row.state, State::Failed);
+    assert!(row.payload.ends_with(b"{}\n{}"), "{row:?}");
+    assert!(row.cause.unwrap().contains("could not be read"));
 }

@@ -1,10 +1,12 @@
 //! Matchmaking by real processes on real servers, which are killed, emptied and stopped.
 
+mod recording;
+
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use ::matchmaking::model::{Moment, TicketId};
-use ::matchmaking::store::{Coordination, Group, NewTicket, Outcome, Redises, Rules, Seen};
+use ::matchmaking::store::{Coordination, Group, NewTicket, Outcome, Push, Redises, Rules, Seen};
 use ::matchmaking::{Metrics, Store};
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull;
@@ -53,8 +55,12 @@ impl Matchmaking {
     }
 
     fn serve(&self, roles: &str) -> Running {
+        self.program(roles).start().unwrap()
+    }
+
+    fn program(&self, roles: &str) -> Program {
         let config = self.folder.path().join("playhouse.toml");
-        self.fleet.serve(&["--config", config.to_str().unwrap(), "--roles", roles]).start().unwrap()
+        self.fleet.serve(&["--config", config.to_str().unwrap(), "--roles", roles])
     }
 
     /// The tickets, as the processes see them.
@@ -125,7 +131,8 @@ async fn engines_killed_in_the_middle_lose_and_double_nothing() {
         let tickets = make_tickets(&store, count).await;
         expected += tickets.len() / 2;
         let started = Instant::now();
-        let engines = [matchmaking.serve("matchmaking-engine"), matchmaking.serve("matchmaking-engine")];
+        let roles = "matchmaking-engine,outbox-relay";
+        let engines = [matchmaking.serve(roles), matchmaking.serve(roles)];
         let waiting = async || store.list(0).await.unwrap().1;
         // Somewhere between the first and the last ticket, elsewhere each time.
         let half_way = u64::try_from(count).unwrap() * u64::from(9 - round % 9) / 10;
@@ -144,7 +151,7 @@ async fn engines_killed_in_the_middle_lose_and_double_nothing() {
             started.elapsed().as_millis()
         );
 
-        // The relay of the engine that was killed may have taken entries with it: another one takes them over.
+        // What the engine that was killed has not recorded is recorded by another one.
         let mut players: HashMap<String, usize> = HashMap::new();
         for (id, seen) in tickets.iter().zip(store.look(&tickets).await.unwrap()) {
             let Seen::Assigned(assignment) = seen else { panic!("{id} was lost") };
@@ -155,7 +162,7 @@ async fn engines_killed_in_the_middle_lose_and_double_nothing() {
         assert!(players.values().all(|players| *players == 2), "a match without its two players");
     }
 
-    let relay = matchmaking.serve("matchmaking-engine");
+    let relay = matchmaking.serve("matchmaking-engine,outbox-relay");
     let matches = matches_on_the_bus(&matchmaking.fleet.nats.url(), expected).await;
     let mut seen = HashSet::new();
     for id in matches.into_values().flatten() {

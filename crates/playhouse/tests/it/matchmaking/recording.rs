@@ -1,0 +1,139 @@
+//! A match that a player was notified of is published, whatever dies.
+
+use std::collections::BTreeSet;
+
+use super::*;
+use crate::crashes::was_killed;
+use crate::shop::in_outbox;
+
+/// Makes a ticket and waits for its assignment. None if the process ends before.
+async fn play(address: String) -> Option<String> {
+    let client = Client::new();
+    let tickets = format!("http://{address}/v1/frontendservice/tickets");
+    let made = client.post(&tickets).json(&json!({ "ticket": {} })).send().await.ok()?;
+    let made: Value = made.json().await.ok()?;
+    let id = made["id"].as_str()?;
+    let mut watching = client.get(format!("{tickets}/{id}/assignments")).send().await.ok()?;
+    let told: Value = serde_json::from_slice(&watching.chunk().await.ok()??).ok()?;
+    let connection = told["result"]["assignment"]["connection"].as_str()?;
+    Some(connection.split('.').next()?.to_owned())
+}
+
+/// The matches whose events the outbox has published.
+async fn published(admin: &str) -> BTreeSet<String> {
+    let mut matches = BTreeSet::new();
+    for row in in_outbox(admin, "published").await {
+        let (status, row) = get(format!("http://{admin}/outbox/{}", row["id"].as_str().unwrap())).await;
+        assert_eq!(status, 200, "{row}");
+        let events = row["events"].as_array().into_iter().flatten();
+        matches.extend(events.filter_map(|event| event["data"]["match_id"].as_str().map(str::to_owned)));
+    }
+    matches
+}
+
+async fn all_are_published(admin: &str, notified: &BTreeSet<String>) {
+    eventually("every match that somebody was notified of is published", PATIENCE, async || {
+        let published = published(admin).await;
+        let missing: Vec<_> = notified.difference(&published).collect();
+        if missing.is_empty() { Ok(()) } else { Err(format!("{missing:?} of {}", notified.len())) }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn embedded_kill_right_after_the_notification_loses_no_event() {
+    let folder = Folder::fresh().unwrap();
+    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let mut notified = BTreeSet::new();
+    for _ in 0..3 {
+        let running = program.start().unwrap();
+        let address = addresses(&running).await["open_match"].clone();
+        let (one, two) = (tokio::spawn(play(address.clone())), tokio::spawn(play(address)));
+        notified.insert(one.await.unwrap().unwrap());
+        running.kill();
+        running.wait(PATIENCE).await;
+        notified.extend(two.await.unwrap());
+    }
+    assert!(notified.len() >= 3, "{notified:?}");
+    let running = program.start().unwrap();
+    all_are_published(&addresses(&running).await["admin"], &notified).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn embedded_stop_while_matches_are_made_loses_no_event() {
+    let folder = Folder::fresh().unwrap();
+    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let running = program.start().unwrap();
+    let address = addresses(&running).await["open_match"].clone();
+    let mut players: futures::stream::FuturesUnordered<_> =
+        (0..200).map(|_| tokio::spawn(play(address.clone()))).collect();
+    // In the middle: some are notified, others are about to be.
+    let mut notified = BTreeSet::from([players.next().await.unwrap().unwrap().unwrap()]);
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+    while let Some(played) = players.next().await {
+        notified.extend(played.unwrap());
+    }
+    eprintln!("{} matches before the stop", notified.len());
+    let running = program.start().unwrap();
+    let admin = addresses(&running).await["admin"].clone();
+    all_are_published(&admin, &notified).await;
+}
+
+/// At every point between the assignment and the notification.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_killed_anywhere_loses_and_doubles_no_match() {
+    let matchmaking = need!(Matchmaking::start().await);
+    let store = matchmaking.store().await;
+    let mut expected = 0;
+    for point in ["matchmaking.assigned", "matchmaking.recorded", "matchmaking.notified"] {
+        let tickets = make_tickets(&store, 2).await;
+        expected += 1;
+        let doomed = matchmaking.program("matchmaking-engine").env("TESTKIT_FAULT", point).start().unwrap();
+        was_killed(&doomed).await;
+        let seen = store.look(&tickets).await.unwrap();
+        assert!(seen.iter().all(|seen| matches!(seen, Seen::Assigned(_))), "{point}: {seen:?}");
+        let left = store.unrecorded().await.unwrap().0;
+        assert_eq!(left, u64::from(point != "matchmaking.notified"), "{point}");
+    }
+    // One more dies while it recovers.
+    let doomed = matchmaking.program("matchmaking-engine").env("TESTKIT_FAULT", "matchmaking.recovered");
+    was_killed(&doomed.start().unwrap()).await;
+    assert_eq!(store.unrecorded().await.unwrap().0, 2);
+    let _next = matchmaking.serve("matchmaking-engine,outbox-relay");
+    let mut pushes = store.pushes().await.unwrap();
+    for _ in 0..2 {
+        let push = tokio::time::timeout(PATIENCE, pushes.next()).await.unwrap();
+        assert!(matches!(push, Some(Push::Assigned(_))), "players are notified by the recovery: {push:?}");
+    }
+    assert_eq!(matches_on_the_bus(&matchmaking.fleet.nats.url(), expected).await.len(), expected);
+    eventually("nothing is left", PATIENCE, async || store.unrecorded().await.unwrap().0 == 0).await;
+    assert_eq!(messages_on_the_bus(&matchmaking.fleet.nats.url()).await, expected as u64);
+}
+
+/// How many messages the stream has stored.
+async fn messages_on_the_bus(url: &str) -> u64 {
+    let stream =
+        jetstream::new(async_nats::connect(url).await.unwrap()).get_stream("PLAYHOUSE").await.unwrap();
+    stream.cached_info().state.messages
+}
+
+/// NATS is away meanwhile, so nothing has left the outbox when Redis forgets everything.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_forgets_everything_after_the_notification_loses_no_event() {
+    let mut matchmaking = need!(Matchmaking::start().await);
+    let running = matchmaking.serve("matchmaking-frontend,matchmaking-engine,outbox-relay");
+    let address = addresses(&running).await["open_match"].clone();
+    matchmaking.fleet.nats.kill().await.unwrap();
+    let players = join_all((0..40).map(|_| tokio::spawn(play(address.clone())))).await;
+    let notified: BTreeSet<String> = players.into_iter().map(|played| played.unwrap().unwrap()).collect();
+    assert_eq!(notified.len(), 20);
+    let (entries, _) = matchmaking.store().await.unrecorded().await.unwrap();
+    assert_eq!(entries, 0, "nothing waits in Redis for the bus");
+
+    matchmaking.fleet.redis.kill().await.unwrap();
+    matchmaking.fleet.redis.start_again().await.unwrap();
+    matchmaking.fleet.nats.start_again().await.unwrap();
+    let matches = matches_on_the_bus(&matchmaking.fleet.nats.url(), notified.len()).await;
+    assert_eq!(matches.into_keys().collect::<BTreeSet<_>>(), notified);
+}
