@@ -22,6 +22,10 @@ use crate::wire;
 /// How many tickets are listed if nobody says.
 const LISTED: usize = 100;
 
+/// Why no engine fetches tickets.
+const HELD_BACK: &str = "no engine fetches tickets: matches that the database has not recorded take \
+                         matchmaking.max_unrecorded; bring the database back";
+
 /// The operator's view of matchmaking.
 #[derive(Clone, Debug)]
 pub struct Operator {
@@ -173,7 +177,10 @@ impl Operator {
                 };
                 let (ids, _) = self.store.list(self.limit).await?;
                 let others = self.store.read(&ids).await?;
-                self.profiles.iter().flat_map(|profile| self.why_not(profile, &ticket, &others)).collect()
+                let held_back = self.store.is_held_back().await?.then(|| HELD_BACK.to_owned());
+                let obstacles =
+                    self.profiles.iter().flat_map(|profile| self.why_not(profile, &ticket, &others));
+                held_back.into_iter().chain(obstacles).collect()
             }
         })
     }

@@ -314,6 +314,13 @@ impl Store {
         each!(self, store => store.unrecorded().await)
     }
 
+    /// Whether entries take so much room that no tickets are handed out.
+    pub async fn is_held_back(&self) -> Result<bool, Error> {
+        let (_, bytes) = self.unrecorded().await?;
+        let rules = each!(self, store => store.rules());
+        Ok(bytes >= rules.max_unrecorded)
+    }
+
     /// Whether the tickets are part of this process, and end with it.
     pub const fn is_embedded(&self) -> bool {
         matches!(self, Self::Memory(_))

@@ -153,6 +153,10 @@ impl Memory {
         }
     }
 
+    pub(super) const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// The state as it is now.
     fn state(&self) -> (MutexGuard<'_, State>, Timestamp) {
         let now = self.clock.now();

@@ -139,6 +139,10 @@ impl Redis {
         Self { servers, keys, rules, lock, metrics, creating, finding }
     }
 
+    pub(super) const fn rules(&self) -> &Rules {
+        &self.rules
+    }
+
     /// Runs a step, under the lock where that is asked for.
     async fn step<T: FromRedisValue>(
         &self,

@@ -15,7 +15,7 @@ use futures::{FutureExt, StreamExt};
 use matchmaking::engine::{Fifo, Profile};
 use matchmaking::model::{MatchId, TicketId};
 use matchmaking::store::{Entry, Group, Push, Then};
-use matchmaking::{Engine, Record, Recorder, Recovered};
+use matchmaking::{Engine, Operator, Record, Recorder, Recovered};
 use outbox::{Outbox, Relay};
 use prometheus_client::registry::Registry;
 use proto::openmatch::Assignment;
@@ -379,6 +379,9 @@ async fn engines_fetch_no_tickets_while_too_much_is_unrecorded_and_go_on_afterwa
         assert_eq!(engine.tick().await.unwrap().fetched, 0);
     }
     assert_eq!(world.metric("playhouse_matchmaking_held_back"), 1.0);
+    let operator = Operator::new(world.store.clone(), vec![duels()], 100, world.clock.clone());
+    let report = operator.show(a.as_str()).await.unwrap();
+    assert!(report.why[0].contains("max_unrecorded"), "{:?}", report.why);
     assert!(recorder.tick().await.unwrap().failed > 0);
 
     proxy.pass().await;

@@ -86,7 +86,7 @@ async fn an_engine_killed_anywhere_loses_and_doubles_no_match() {
     let matchmaking = need!(Matchmaking::start().await);
     let store = matchmaking.store().await;
     let mut expected = 0;
-    for point in ["matchmaking.assigned", "matchmaking.recorded", "matchmaking.notified"] {
+    for point in ["matchmaking.notified", "matchmaking.assigned", "matchmaking.recorded"] {
         let tickets = make_tickets(&store, 2).await;
         expected += 1;
         let doomed = matchmaking.program("matchmaking-engine").env("TESTKIT_FAULT", point).start().unwrap();
@@ -94,15 +94,16 @@ async fn an_engine_killed_anywhere_loses_and_doubles_no_match() {
         let seen = store.look(&tickets).await.unwrap();
         assert!(seen.iter().all(|seen| matches!(seen, Seen::Assigned(_))), "{point}: {seen:?}");
         let left = store.unrecorded().await.unwrap().0;
-        assert_eq!(left, u64::from(point != "matchmaking.notified"), "{point}");
+        assert_eq!(left > 0, point != "matchmaking.notified", "{point}: {left}");
     }
-    // One more dies while it recovers.
+    // Another one may have recovered what the first one left. One more dies while it recovers.
+    let left = store.unrecorded().await.unwrap().0;
     let doomed = matchmaking.program("matchmaking-engine").env("TESTKIT_FAULT", "matchmaking.recovered");
     was_killed(&doomed.start().unwrap()).await;
-    assert_eq!(store.unrecorded().await.unwrap().0, 2);
-    let _next = matchmaking.serve("matchmaking-engine,outbox-relay");
+    assert_eq!(store.unrecorded().await.unwrap().0, left);
     let mut pushes = store.pushes().await.unwrap();
-    for _ in 0..2 {
+    let _next = matchmaking.serve("matchmaking-engine,outbox-relay");
+    for _ in 0..left {
         let push = tokio::time::timeout(PATIENCE, pushes.next()).await.unwrap();
         assert!(matches!(push, Some(Push::Assigned(_))), "players are notified by the recovery: {push:?}");
     }
