@@ -17,6 +17,7 @@ testkit::on_all_stores!(
     what_was_delivered_too_often_is_buried,
     large_batches_are_written_in_pieces,
     an_event_can_concern_many,
+    an_embedded_bus_is_emptied_before_the_process_stops,
 );
 
 /// Takes in until so many events came.
@@ -31,6 +32,18 @@ async fn take(intake: &Intake, events: usize) -> Taken {
         all.dead += dead;
     }
     all
+}
+
+/// It ends with the process.
+async fn an_embedded_bus_is_emptied_before_the_process_stops(place: &SqlPlace) {
+    let house = House::open(place, Setup::with(|config| config.batch = 5)).await;
+    let (bus, ann) = (memory().await, uuid(1));
+    let events: Vec<_> = (0..23).map(|n| sold_event(&[ann], &format!("sword {n}"))).collect();
+    bus.publish(&events).await;
+    let drain = runtime::Drain::new();
+    drain.request();
+    house.intake(&bus).run(drain).await.unwrap();
+    assert_eq!(house.titles(ann).await.len(), 23);
 }
 
 async fn nothing_is_left(source: &Source, intake: &Intake) {

@@ -149,8 +149,12 @@ fn a_loop_that_does_not_stop_leaves_time_to_those_after_it() {
             });
             process.stop_after("relay", &["engine"]);
             // In a circle nobody is first, and nobody waits for ever.
-            process.supervise("a", |drain| async move { Ok(drain.requested().await) });
-            process.supervise("b", |drain| async move { Ok(drain.requested().await) });
+            for name in ["a", "b"] {
+                process.supervise(name, |drain| async move {
+                    drain.requested().await;
+                    Ok(())
+                });
+            }
             process.stop_after("a", &["b"]);
             process.stop_after("b", &["a"]);
             Ok(())
