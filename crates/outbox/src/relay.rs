@@ -69,13 +69,13 @@ impl Relay {
     /// events by itself.
     pub async fn fill(&self) -> Result<usize, LoopError> {
         let Bus::Memory(memory) = &self.bus else { return Ok(0) };
-        let since = self.newest_since(memory.capacity()).await?;
+        let (since, first) = self.newest(memory.capacity()).await?;
         let (mut last, mut filled) = (0, 0);
         loop {
             let rows = self.outbox.queue().done_after(last, since, FILLED_AT_ONCE).await?;
             let Some(end) = rows.last() else { return Ok(filled) };
             last = end.number;
-            for row in &rows {
+            for row in rows.iter().filter(|row| (row.due, row.number) >= (since, first)) {
                 let events = event::decode_all(row.id, &row.payload).unwrap_or_default();
                 filled += events.len();
                 memory.restore(&events);
@@ -83,19 +83,19 @@ impl Relay {
         }
     }
 
-    /// Since when the newest `max` events were published; the beginning if there are fewer.
+    /// The row that was published first of those that hold the newest `max` events: when, and its number.
     ///
     /// By the time of publishing, not by number: what was published last may have waited for long, and what is newest may still wait.
-    async fn newest_since(&self, max: usize) -> Result<Timestamp, LoopError> {
+    async fn newest(&self, max: usize) -> Result<(Timestamp, i64), LoopError> {
         let (mut before, mut events) = (None, 0);
         loop {
             let rows = self.outbox.queue().done_before(before, FILLED_AT_ONCE).await?;
-            let Some(last) = rows.last() else { return Ok(Timestamp::from_millis(0)) };
+            let Some(last) = rows.last() else { return Ok((Timestamp::from_millis(0), 0)) };
             before = Some((last.due, last.number));
             for row in &rows {
                 events += event::count(&row.payload);
                 if events >= max {
-                    return Ok(row.due);
+                    return Ok((row.due, row.number));
                 }
             }
         }
