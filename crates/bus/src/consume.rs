@@ -91,6 +91,16 @@ impl Consumer {
     }
 }
 
+impl Consumer {
+    /// The position up to which everything is acknowledged, by all readers of the name.
+    pub async fn floor(&self) -> Result<u64, Error> {
+        match &self.0 {
+            Kind::Memory(consumer) => Ok(consumer.floor()),
+            Kind::Nats(consumer) => consumer.floor().await,
+        }
+    }
+}
+
 impl Delivery {
     /// What it tells. An event that cannot be read now can never be: give it up.
     pub fn event(&self) -> Result<Event, Error> {

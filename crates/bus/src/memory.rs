@@ -137,6 +137,11 @@ impl Memory {
         log.after(position).take(max).cloned().collect()
     }
 
+    /// What all subjects begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.0.prefix
+    }
+
     /// How many events it keeps at most.
     pub fn capacity(&self) -> usize {
         self.0.max_events

@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::consume::{Answer, Origin};
 use crate::publish::LOOK_AGAIN;
+use crate::read::below;
 use crate::{Delivery, Error, Nats, Subscription};
 
 /// How often the server tells somebody who waits that it is still there. It also ends a request that has got something and
@@ -124,6 +125,17 @@ impl Nats {
 impl NatsConsumer {
     pub(crate) fn name(&self) -> &str {
         &self.0.subscription.name
+    }
+
+    /// The position up to which everything is acknowledged.
+    pub(crate) async fn floor(&self) -> Result<u64, Error> {
+        let Inner { nats, subscription } = &*self.0;
+        let found = nats
+            .jetstream
+            .get_consumer_from_stream::<consumer::Config, _, _>(&subscription.name, &nats.stream.name);
+        let found = timeout(nats.timeout, found).await.map_err(Error::unreachable)?;
+        let found = found.map_err(|error| refusal(subscription, error))?;
+        Ok(found.cached_info().ack_floor.stream_sequence)
     }
 
     pub(crate) async fn fetch(&self, max: usize, wait: Duration) -> Result<Vec<Delivery>, Error> {
@@ -254,8 +266,7 @@ impl NatsConsumer {
         let (position, attempt) = (info.stream_sequence, info.delivered.try_into().unwrap_or(1));
         let message = message.message;
         let reply = message.reply.ok_or_else(no_event)?;
-        let below = message.subject.strip_prefix(nats.stream.prefix.as_str());
-        let subject = below.and_then(|rest| rest.strip_prefix('.')).unwrap_or(&message.subject).to_owned();
+        let subject = below(&message.subject, &nats.stream.prefix).to_owned();
         let origin = Origin::Nats { consumer: self.clone(), reply };
         Ok(Delivery { position, attempt, subject, body: message.payload, origin })
     }

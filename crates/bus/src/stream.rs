@@ -50,7 +50,7 @@ impl Stream {
         Duration::from_millis(self.window.load(Ordering::Relaxed))
     }
 
-    fn subjects(&self) -> String {
+    pub(crate) fn subjects(&self) -> String {
         format!("{}.>", self.prefix)
     }
 

@@ -4,7 +4,7 @@
 mod letters;
 
 use base::id::Uuid;
-use bus::Delivery;
+use bytes::Bytes;
 use db::{Tx, Value};
 use serde::Deserialize;
 use work::{FailedItem, OnFailed};
@@ -32,19 +32,19 @@ pub(crate) struct DeadEvent {
     position: i64,
     attempts: i64,
     cause: String,
-    body: bytes::Bytes,
+    body: Bytes,
 }
 
 impl DeadEvent {
-    pub(crate) fn new(delivery: &Delivery, cause: String) -> Self {
+    pub(crate) fn new(subject: &str, body: &Bytes, position: u64, attempts: u64, cause: String) -> Self {
         Self {
             // However often the same bytes come, they are one letter.
-            id: derived(&[delivery.subject.as_bytes(), &delivery.body]),
-            subject: shortened(&delivery.subject, DESTINATION),
-            position: delivery.position.try_into().unwrap_or(i64::MAX),
-            attempts: delivery.attempt.try_into().unwrap_or(i64::MAX),
+            id: derived(&[subject.as_bytes(), body]),
+            subject: shortened(subject, DESTINATION),
+            position: position.try_into().unwrap_or(i64::MAX),
+            attempts: attempts.try_into().unwrap_or(i64::MAX),
             cause: shortened(&cause, CAUSE),
-            body: delivery.body.clone(),
+            body: body.clone(),
         }
     }
 }

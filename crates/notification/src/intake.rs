@@ -4,6 +4,13 @@
 //! ids of the events, so an event that comes again is known; it is acknowledged after the commit, with a confirmation. What cannot be
 //! understood is a dead letter, in the same transaction, with its bytes as they came: nothing is lost and nothing is held up. The bus
 //! itself never gives up on an event, so that deciding so is ours: after `notification.max_attempts` deliveries.
+//!
+//! **Order.** The consumer hands events to whichever process asks, so a process may have later events while another still works on
+//! earlier ones, or has died with them. Therefore the transaction also moves the position in the stream up to which everything is taken
+//! in (`notification_intake`), and fails if events between that position and its own are missing. The process then waits for the one
+//! that has them, and after [`PATIENCE`] reads them from the stream and takes them in itself. Whoever comes late finds them known.
+
+mod arrived;
 
 use std::time::Duration;
 
@@ -12,11 +19,12 @@ use base::error::{Coded, chain};
 use bus::{Bus, Consumer, Delivery, Subscription, ack_all};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
+use self::arrived::{Arrived, fitting};
 use crate::dead::DeadEvent;
 use crate::service::{Made, Understood};
-use crate::{Error, Notifications, dead};
+use crate::{Error, Notifications, dead, store};
 
 /// The consumer's name on the bus.
 const CONSUMER: &str = "notifier";
@@ -26,9 +34,10 @@ const ACK_WAIT: Duration = Duration::from_secs(10);
 const WAIT: Duration = Duration::from_secs(1);
 /// How many batches may be delivered and not yet acknowledged, over all processes.
 const BATCHES_PENDING: usize = 16;
-/// About how many bytes one transaction may write, and how many a row has beside what the event says.
-const TRANSACTION: usize = 4 << 20;
-const ROW: usize = 1_000;
+/// How long a process waits for another one to take in the events before its own. Processes that live take milliseconds.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Between two looks whether they are taken in.
+const LOOK: Duration = Duration::from_millis(5);
 /// While the store is away.
 const AWAY: Backoff = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
 
@@ -51,10 +60,13 @@ pub struct Taken {
     pub dead: usize,
 }
 
-/// An event that came, and what was understood of it.
-struct Came<'a> {
-    delivery: &'a Delivery,
-    read: Result<Understood, DeadEvent>,
+/// What came of a transaction.
+enum Written {
+    Taken(Taken, Made),
+    /// Nothing was written: events behind this position, and before those that were to be taken in, are not taken in yet.
+    Missing {
+        after: u64,
+    },
 }
 
 impl Intake {
@@ -62,15 +74,18 @@ impl Intake {
         Self { bus, notifications }
     }
 
-    /// The consumer on the bus.
-    pub async fn subscribe(&self) -> Result<Consumer, bus::Error> {
+    /// Opens the consumer on the bus.
+    pub async fn subscribe(&self) -> Result<Consumer, LoopError> {
         let subscription = Subscription {
             name: CONSUMER.to_owned(),
             subjects: None,
             ack_wait: ACK_WAIT,
             max_pending: self.batch() * BATCHES_PENDING,
         };
-        self.bus.subscribe(&subscription).await
+        let consumer = self.bus.subscribe(&subscription).await?;
+        // The first process to come says where to begin; later ones find the position.
+        store::add_reader(&self.notifications.0.db, CONSUMER, consumer.floor().await?).await?;
+        Ok(consumer)
     }
 
     fn batch(&self) -> usize {
@@ -79,26 +94,31 @@ impl Intake {
 
     /// Takes in what there is, or what comes first within this time.
     pub async fn tick(&self, consumer: &Consumer, wait: Duration) -> Result<Taken, LoopError> {
-        let deliveries = consumer.fetch(self.batch(), wait).await?;
-        if deliveries.is_empty() {
-            return Ok(Taken::default());
-        }
+        let mut deliveries = consumer.fetch(self.batch(), wait).await?;
+        // Those that come again come out of order.
+        deliveries.sort_unstable_by_key(|delivery| delivery.position);
+        let arrived = deliveries.iter().map(|delivery| Arrived::delivered(delivery, &self.notifications));
+        let events: Vec<Arrived> = arrived.collect();
         let mut all = Taken::default();
-        let events: Vec<Came<'_>> = deliveries.iter().map(|delivery| self.read(delivery)).collect();
         let mut rest = &events[..];
         while !rest.is_empty() {
             let (some, others) = rest.split_at(fitting(rest));
             let (taken, made) = self.take(some).await?;
-            fault::point("notification_intake.committed");
-            // The player first: what is not acknowledged comes again, and is known.
-            let told = self.notifications.tell(&made).await;
-            let answered: Vec<Delivery> = some.iter().map(|event| event.delivery.clone()).collect();
-            futures::join!(acknowledge(&answered), self.notifications.settle(&made, told));
-            self.notifications.0.metrics.taken(&taken);
+            self.finish(some, &taken, &made).await;
             all.add(taken);
             rest = others;
         }
         Ok(all)
+    }
+
+    /// Tells the players of what is committed, then the bus.
+    async fn finish(&self, events: &[Arrived], taken: &Taken, made: &Made) {
+        fault::point("notification_intake.committed");
+        // The player first: what is not acknowledged comes again, and is known.
+        let told = self.notifications.tell(made).await;
+        let answered: Vec<Delivery> = events.iter().filter_map(|event| event.delivery.clone()).collect();
+        futures::join!(acknowledge(&answered), self.notifications.settle(made, told));
+        self.notifications.0.metrics.taken(taken);
     }
 
     /// Takes in until told to stop.
@@ -112,86 +132,125 @@ impl Intake {
         Ok(())
     }
 
-    /// All of them in one transaction; while the store is away, again and again.
-    async fn take(&self, events: &[Came<'_>]) -> Result<(Taken, Made), LoopError> {
+    /// Takes in events that follow each other in the stream, once everything before them is taken in.
+    async fn take(&self, events: &[Arrived]) -> Result<(Taken, Made), LoopError> {
+        let first = events.first().map_or(0, |event| event.position);
+        let mut behind = first.saturating_sub(1);
+        let arrived = Instant::now();
+        loop {
+            match self.take_behind(events, behind).await? {
+                Written::Taken(taken, made) => return Ok((taken, made)),
+                Written::Missing { .. } if arrived.elapsed() < PATIENCE => sleep(LOOK).await,
+                Written::Missing { after } => behind = self.fill(after, first).await?,
+            }
+        }
+    }
+
+    /// Takes in the events between two positions, which another process has and does not take in. Returns the position up to which
+    /// everything is taken in then: the stream has nothing between it and `before`.
+    async fn fill(&self, after: u64, before: u64) -> Result<u64, LoopError> {
+        let mut behind = after;
+        loop {
+            let kept = self.bus.read_between(behind, before, self.batch()).await?;
+            if kept.is_empty() {
+                return Ok(behind);
+            }
+            tracing::warn!(after = behind, events = kept.len(), "taking in events that another process has");
+            self.notifications.0.metrics.filled(kept.len());
+            let events: Vec<Arrived> =
+                kept.into_iter().map(|kept| Arrived::kept(kept, &self.notifications)).collect();
+            let mut rest = &events[..];
+            while !rest.is_empty() {
+                let (some, others) = rest.split_at(fitting(rest));
+                match self.take_behind(some, behind).await? {
+                    Written::Taken(taken, made) => self.finish(some, &taken, &made).await,
+                    // Somebody has begun anew with another stream.
+                    Written::Missing { after } => return Ok(after),
+                }
+                behind = some.last().map_or(behind, |event| event.position);
+                rest = others;
+            }
+        }
+    }
+
+    /// All of them in one transaction, if everything up to `behind` is taken in; while the store is away, again and again.
+    async fn take_behind(&self, events: &[Arrived], behind: u64) -> Result<Written, LoopError> {
         let mut failures = 0;
         loop {
-            let error = match self.take_together(events).await {
-                Ok(done) => return Ok(done),
+            let error = match self.take_together(events, behind).await {
+                Ok(written) => return Ok(written),
                 Err(error) => error,
             };
             if !error.is_passing() {
                 // One of them, and nobody knows which.
                 tracing::warn!(cause = chain(&error), events = events.len(), "taking events in one by one");
-                return self.take_one_by_one(events).await;
+                return self.take_one_by_one(events, behind).await;
             }
             failures += 1;
             tracing::warn!(cause = chain(&error), events = events.len(), "events cannot be taken in");
             sleep(AWAY.after(failures)).await;
-            for event in events {
+            for delivery in events.iter().filter_map(|event| event.delivery.as_ref()) {
                 // Or they would be given to others meanwhile, which would do no harm.
-                let _ = event.delivery.in_progress().await;
+                let _ = delivery.in_progress().await;
             }
         }
     }
 
-    async fn take_together(&self, events: &[Came<'_>]) -> Result<(Taken, Made), Error> {
-        self.notifications.retrying(|| self.write(events)).await
+    async fn take_together(&self, events: &[Arrived], behind: u64) -> Result<Written, Error> {
+        self.notifications.retrying(|| self.write(events, behind)).await
     }
 
-    async fn take_one_by_one(&self, events: &[Came<'_>]) -> Result<(Taken, Made), LoopError> {
+    async fn take_one_by_one(&self, events: &[Arrived], mut behind: u64) -> Result<Written, LoopError> {
         let (mut all_taken, mut all_made) = (Taken::default(), Made::default());
         for event in events {
-            let (taken, made) = match self.take_together(std::slice::from_ref(event)).await {
+            let written = match self.take_together(std::slice::from_ref(event), behind).await {
                 Err(error) if !error.is_passing() => {
-                    let Came { delivery, .. } = event;
-                    let read = Err(DeadEvent::new(delivery, chain(&error)));
-                    self.take_together(&[Came { delivery, read }]).await?
+                    self.take_together(&[event.dead(chain(&error))], behind).await?
                 }
-                done => done?,
+                written => written?,
             };
-            all_taken.add(taken);
-            all_made.add(made);
+            match written {
+                Written::Taken(taken, made) => {
+                    all_taken.add(taken);
+                    all_made.add(made);
+                }
+                missing @ Written::Missing { .. } => return Ok(missing),
+            }
+            behind = event.position;
         }
-        Ok((all_taken, all_made))
+        Ok(Written::Taken(all_taken, all_made))
     }
 
-    fn read<'a>(&self, delivery: &'a Delivery) -> Came<'a> {
-        Came { delivery, read: self.understand(delivery) }
-    }
-
-    fn understand(&self, delivery: &Delivery) -> Result<Understood, DeadEvent> {
-        if delivery.attempt > self.notifications.0.config.max_attempts.into() {
-            let cause = format!("it was delivered {} times and never taken in", delivery.attempt);
-            return Err(DeadEvent::new(delivery, cause));
+    async fn write(&self, events: &[Arrived], behind: u64) -> Result<Written, Error> {
+        let understood: Vec<(u64, &Understood)> =
+            events.iter().filter_map(|event| Some((event.position, event.read.as_ref().ok()?))).collect();
+        let reads: Vec<&Understood> = understood.iter().map(|(_, read)| *read).collect();
+        let (mut tx, new) = self.notifications.begin_intake(&reads).await?;
+        let taken_up_to = store::lock_reader(&mut tx, CONSUMER).await?;
+        if let Some(after) = taken_up_to.filter(|position| *position < behind) {
+            tx.rollback().await?;
+            return Ok(Written::Missing { after });
         }
-        let understood = self.notifications.understand(&delivery.subject, &delivery.body);
-        understood.map_err(|cause| DeadEvent::new(delivery, cause))
-    }
-
-    async fn write(&self, events: &[Came<'_>]) -> Result<(Taken, Made), Error> {
-        let understood: Vec<&Understood> =
-            events.iter().filter_map(|event| event.read.as_ref().ok()).collect();
-        let (mut tx, made, repeated) = self.notifications.begin_taking_in(&understood).await?;
+        let last = events.last().map_or(behind, |event| event.position);
+        let taken_up_to = taken_up_to.unwrap_or_default();
+        // A stream that was made anew counts from 1. To go back is safe: whatever was taken in is known.
+        let is_anew =
+            understood.iter().any(|(position, read)| *position <= taken_up_to && new.contains(&read.event));
+        // An embedded bus is made anew by every start.
+        if is_anew && !matches!(self.bus, Bus::Memory(_)) {
+            tracing::warn!(taken_up_to, last, "events are new that stand where everything was taken in");
+        }
+        let position = if is_anew { last } else { last.max(taken_up_to) };
+        let (made, repeated) = self.notifications.make_of(&mut tx, &reads, new).await?;
         let dead: Vec<&DeadEvent> = events.iter().filter_map(|event| event.read.as_ref().err()).collect();
         dead::bury_events(&mut tx, &dead).await?;
+        store::move_reader(&mut tx, CONSUMER, position);
         fault::point("notification_intake.uncommitted");
         tx.commit().await?;
         let dead = dead.len();
-        Ok((Taken { events: events.len(), repeated, notifications: made.len(), dead }, made))
+        let taken = Taken { events: events.len(), repeated, notifications: made.len(), dead };
+        Ok(Written::Taken(taken, made))
     }
-}
-
-/// How many of these are taken in with one transaction; at least one. What takes the store longer than it may would be tried again
-/// and again, with all the others.
-fn fitting(events: &[Came<'_>]) -> usize {
-    let mut size = 0;
-    let fits = |event: &&Came<'_>| {
-        let told = event.read.as_ref().map_or(1, |understood| understood.told.len().max(1));
-        size += told * (event.delivery.body.len() + ROW);
-        size <= TRANSACTION
-    };
-    events.iter().take_while(fits).count().max(1)
 }
 
 async fn acknowledge(deliveries: &[Delivery]) {

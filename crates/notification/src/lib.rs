@@ -98,5 +98,6 @@ pub const MIGRATIONS: Migrations = Migrations {
         queue!(7, "notification_webhook"),
         queue!(8, "notification_broadcast"),
         migration!(9, "notification_destination", "0009_notification_destination.sql"),
+        migration!(10, "notification_intake", "0010_notification_intake.sql"),
     ],
 };

@@ -13,6 +13,7 @@ use crate::intake::Taken;
 pub struct Metrics {
     events: Family<OutcomeLabels, Counter>,
     made: Counter,
+    filled: Counter,
     letters: Family<KindLabels, Gauge>,
     removed: Family<WhatLabels, Counter>,
     repaired: Counter,
@@ -38,6 +39,7 @@ impl Metrics {
         let metrics = Self {
             events: Family::default(),
             made: Counter::default(),
+            filled: Counter::default(),
             letters: Family::default(),
             removed: Family::default(),
             repaired: Counter::default(),
@@ -51,6 +53,11 @@ impl Metrics {
             "playhouse_notification_made",
             "Notifications that were put into an inbox",
             metrics.made.clone(),
+        );
+        registry.register(
+            "playhouse_notification_filled",
+            "Events read from the stream because the process that had them did not take them in within a second",
+            metrics.filled.clone(),
         );
         registry.register(
             "playhouse_notification_dead_letters",
@@ -82,6 +89,10 @@ impl Metrics {
 
     pub(crate) fn made(&self, count: usize) {
         self.made.inc_by(count as u64);
+    }
+
+    pub(crate) fn filled(&self, count: usize) {
+        self.filled.inc_by(count as u64);
     }
 
     pub(crate) fn letters(&self, kind: &'static str, count: i64) {

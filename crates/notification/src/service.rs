@@ -1,5 +1,6 @@
 //! Notifications are made here, and nowhere else: in one transaction with what makes them necessary.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use account::Accounts;
@@ -39,6 +40,7 @@ pub struct Parts {
 }
 
 /// An event, and who is told what of it.
+#[derive(Debug)]
 pub(crate) struct Understood {
     pub(crate) event: Uuid,
     pub(crate) told: Vec<Addressed>,
@@ -108,19 +110,27 @@ impl Notifications {
         Ok(Understood { event: *event.id.as_uuid(), told })
     }
 
-    /// Begins a transaction that makes the notifications of those events that were not taken in before, and says how many were.
-    pub(crate) async fn begin_taking_in(
+    /// Begins a transaction that takes events in, and says which of those that tell somebody were not taken in before.
+    pub(crate) async fn begin_intake(
         &self,
         events: &[&Understood],
-    ) -> Result<(Tx, Made, usize), db::Error> {
-        // Of what concerns nobody nothing is remembered.
-        let telling: Vec<&Understood> =
-            events.iter().filter(|event| !event.told.is_empty()).copied().collect();
-        let ids: Vec<Uuid> = telling.iter().map(|event| event.event).collect();
-        let (mut tx, mut new) = store::begin_taking_in(&self.0.db, &ids).await?;
+    ) -> Result<(Tx, HashSet<Uuid>), db::Error> {
+        // Events without recipients are not recorded.
+        let telling = events.iter().filter(|event| !event.told.is_empty());
+        let ids: Vec<Uuid> = telling.map(|event| event.event).collect();
+        store::begin_taking_in(&self.0.db, &ids).await
+    }
+
+    /// Makes the notifications of those events that are new, and says how many of those that tell somebody are not.
+    pub(crate) async fn make_of(
+        &self,
+        tx: &mut Tx,
+        events: &[&Understood],
+        mut new: HashSet<Uuid>,
+    ) -> Result<(Made, usize), db::Error> {
         let mut messages = Vec::new();
         let mut repeated = 0;
-        for event in telling {
+        for event in events.iter().filter(|event| !event.told.is_empty()) {
             // Twice in one batch is once.
             if new.remove(&event.event) {
                 messages.extend(event.told.iter().cloned());
@@ -128,8 +138,7 @@ impl Notifications {
                 repeated += 1;
             }
         }
-        let made = self.make(&mut tx, &messages).await?;
-        Ok((tx, made, repeated))
+        Ok((self.make(tx, &messages).await?, repeated))
     }
 
     /// Puts messages into the inboxes of their users, and their deliveries into the queues, in the caller's transaction.

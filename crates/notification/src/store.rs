@@ -1,5 +1,6 @@
 //! The tables: which events were taken in, and the inboxes.
 
+mod order;
 mod remove;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -13,6 +14,7 @@ use sqlx::AssertSqlSafe;
 use crate::model::{Addressed, Counts, Mark, Notification};
 use crate::service::MadeOne;
 
+pub(crate) use self::order::{add_reader, lock_reader, move_reader};
 pub(crate) use self::remove::{Left, erase, erase_letters, forget_events, remove_old};
 
 /// How many heads are moved on by one statement: servers take so many values and no more.

@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{Log, Memory, Stored};
 use crate::consume::{Answer, Origin};
+use crate::read::below;
 use crate::{Delivery, Error, Subscription};
 
 /// A durable consumer in this process. All of a name share one progress.
@@ -57,6 +58,12 @@ impl Memory {
 impl MemoryConsumer {
     pub(crate) fn name(&self) -> &str {
         &self.shared.name
+    }
+
+    /// The position up to which everything is acknowledged.
+    pub(crate) fn floor(&self) -> u64 {
+        let progress = self.shared.lock();
+        progress.pending.first_key_value().map_or(progress.passed, |(position, _)| position - 1)
     }
 
     pub(crate) async fn fetch(&self, max: usize, wait: Duration) -> Vec<Delivery> {
@@ -211,9 +218,4 @@ impl Progress {
             self.due.insert((due, position));
         }
     }
-}
-
-/// The subject without the prefix of all subjects.
-fn below<'a>(subject: &'a str, prefix: &str) -> &'a str {
-    subject.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('.')).unwrap_or(subject)
 }

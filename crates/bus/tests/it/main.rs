@@ -36,6 +36,7 @@ mod consumers;
 mod consumers_in_process;
 mod outages;
 mod promises;
+mod reading;
 mod stream;
 
 use std::time::Duration;

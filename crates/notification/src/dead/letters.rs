@@ -150,7 +150,8 @@ impl Notifications {
                 let understood = self.understand(&letter.destination, &letter.payload);
                 let understood =
                     understood.map_err(|cause| Error::Unfit(format!("it still cannot be told: {cause}")))?;
-                let (tx, made, _) = self.begin_taking_in(&[&understood]).await?;
+                let (mut tx, new) = self.begin_intake(&[&understood]).await?;
+                let (made, _) = self.make_of(&mut tx, &[&understood], new).await?;
                 (tx, made)
             }
         };

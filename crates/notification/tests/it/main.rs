@@ -7,6 +7,7 @@ mod erasing;
 mod events;
 mod inboxes;
 mod intake;
+mod order;
 mod positions;
 mod receiver;
 mod rules;

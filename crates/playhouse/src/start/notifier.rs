@@ -11,6 +11,7 @@ use hot::Hot;
 use notification::{
     Broadcasts, Deliveries, Inbox, Intake, Live, Notifications, Parts, Rules, Watch, Webhooks,
 };
+use runtime::lifecycle::LoopError;
 use runtime::{Metrics, Process};
 
 use super::StartError;
@@ -95,7 +96,7 @@ impl Notifier {
 
     /// Subscribes the intake to an embedded bus, before anything is published there: the bus keeps events for consumers that it
     /// knows.
-    pub(super) async fn subscribe_embedded(&self, bus: &Bus) -> Result<(), bus::Error> {
+    pub(super) async fn subscribe_embedded(&self, bus: &Bus) -> Result<(), LoopError> {
         match (bus, &self.intake) {
             (Bus::Memory(_), Some(intake)) => intake.subscribe().await.map(drop),
             _ => Ok(()),

@@ -76,7 +76,7 @@ impl Services {
         let relay =
             settings.roles.contains(Role::OutboxRelay).then(|| Relay::new(id, outbox.clone(), bus.clone()));
         let subscribed = notifier.subscribe_embedded(bus).await;
-        subscribed.map_err(|source| StartError::Store { store: "bus", source: source.into() })?;
+        subscribed.map_err(|source| StartError::Store { store: "bus", source })?;
         if let Some(relay) = &relay {
             let filled = relay.fill().await;
             let events = filled.map_err(|source| StartError::Store { store: "outbox", source })?;
