@@ -2,19 +2,25 @@
 //!
 //! Each step puts the message into the inboxes of the next users and writes down how far it is, in one transaction: whatever dies,
 //! another worker goes on behind the last user who was told, and nobody is told twice.
+//!
+//! A store that is away costs no attempt, and each step that succeeds makes the next attempt the first one again. A broadcast that makes no
+//! progress in all attempts is a dead letter; replayed, it goes on behind the last user who was told. Operators stop and resume broadcasts.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use account::{Accounts, UserId};
-use base::error::chain;
+use base::Timestamp;
+use base::error::{Coded, chain};
 use base::id::{ProcessId, Uuid};
 use db::{Db, Tx};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use serde::{Deserialize, Serialize};
-use work::{Handler, Item, Keeper, New, Outcome, Queue, State, Worker};
+use work::{Entry, Filter, Handler, Item, Keeper, New, Outcome, Queue, State, Unfit, Worker};
 
-use crate::model::{Addressed, Message};
+use crate::dead::BuryBroadcast;
+use crate::model::{Addressed, Message, Text};
 use crate::service::Made;
 use crate::{Error, Notifications};
 
@@ -38,14 +44,22 @@ impl Broadcast {
     }
 }
 
-/// How far a broadcast is.
+/// A broadcast as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
+    pub id: Uuid,
     pub state: State,
     /// How many users have been told.
     pub told: u64,
+    /// How often it was tried since it last made progress.
+    pub attempts: u32,
     /// Why it was interrupted the last time.
     pub cause: Option<String>,
+    /// What it says, in one of its languages.
+    pub title: String,
+    pub created: Timestamp,
+    /// Pending: when it goes on. Processing: when the lease ends. Else: since when it is in this state.
+    pub due: Timestamp,
 }
 
 /// The broadcasts that are under way. Clones are the same.
@@ -56,7 +70,8 @@ impl Broadcasts {
     pub fn new(db: &Db, config: &work::Config, metrics: &work::Metrics) -> Self {
         // One at a time per worker: each is long.
         let config = work::Config { batch: 1, ..config.clone() };
-        Self(Queue::new(BROADCAST, db.clone(), config, metrics.of(BROADCAST)).unordered())
+        let queue = Queue::new(BROADCAST, db.clone(), config, metrics.of(BROADCAST));
+        Self(queue.unordered().on_failed(Arc::new(BuryBroadcast)))
     }
 
     pub(crate) fn push(&self, tx: &mut Tx, id: Uuid, broadcast: &Broadcast) {
@@ -65,11 +80,29 @@ impl Broadcasts {
         self.0.push(tx, &[New { id, user: Uuid::nil(), key: &id.to_string(), payload: &payload }]);
     }
 
+    /// The queue, for what operators do with dead letters.
+    pub(crate) fn queue(&self) -> &Queue {
+        &self.0
+    }
+
     /// How far a broadcast is, if there is one of this name, or was until lately.
     pub async fn progress(&self, id: Uuid) -> Result<Option<Progress>, Error> {
-        let Some(entry) = self.0.find(id).await? else { return Ok(None) };
-        let told = serde_json::from_slice(&entry.payload).map_or(0, |broadcast: Broadcast| broadcast.told);
-        Ok(Some(Progress { state: entry.state, told, cause: entry.cause }))
+        Ok(self.0.find(id).await?.map(progress))
+    }
+
+    /// The broadcasts that are known, the newest first.
+    pub async fn list(&self, limit: u32) -> Result<Vec<Progress>, Error> {
+        Ok(self.0.list(Filter::All, limit).await?.into_iter().map(progress).collect())
+    }
+
+    /// Stops a broadcast: nobody else is told until it is resumed, whichever processes start meanwhile.
+    pub async fn stop(&self, id: Uuid) -> Result<(), Error> {
+        self.0.hold(id).await?.map_err(|unfit| no_change(id, unfit))
+    }
+
+    /// Resumes a broadcast that was stopped, behind the last user who was told.
+    pub async fn resume(&self, id: Uuid) -> Result<(), Error> {
+        self.0.resume(id).await?.map_err(|unfit| no_change(id, unfit))
     }
 
     /// Tells, until told to stop.
@@ -86,6 +119,16 @@ impl Broadcasts {
     /// Removes what was done long enough ago, until told to stop.
     pub async fn keep(&self, drain: Drain) -> Result<(), LoopError> {
         Keeper::new(self.0.clone()).run(drain).await
+    }
+}
+
+impl Notifications {
+    /// Resumes a broadcast that was stopped, or is a dead letter, behind the last user who was told.
+    pub async fn resume_broadcast(&self, id: Uuid) -> Result<(), Error> {
+        match self.replay(id, Duration::ZERO).await {
+            Err(Error::NoLetter(_)) => self.broadcasts().resume(id).await,
+            replayed => replayed,
+        }
     }
 }
 
@@ -113,14 +156,26 @@ impl Teller {
             Err(error) => return Outcome::Failed(chain(&error)),
         };
         let message = Arc::new(broadcast.message.clone());
+        let mut has_progressed = false;
         loop {
             if self.drain.is_requested() {
                 return Outcome::NotTried("this process stops".to_owned());
             }
             match self.tell_some(item, &mut broadcast, &message).await {
-                Ok(Step::More) => {}
+                Ok(Step::More) => has_progressed = true,
                 Ok(Step::Done) => return Outcome::Done,
-                Ok(Step::Lost) => return Outcome::NotTried("somebody else has it".to_owned()),
+                Ok(Step::Lost) => {
+                    return Outcome::NotTried("another worker has it, or it was stopped".to_owned());
+                }
+                // That is the store, not the broadcast.
+                Err(error) if error.is_passing() => return Outcome::NotTried(chain(&error)),
+                // The attempts of this item were counted before it made progress.
+                Err(error) if has_progressed => {
+                    return Outcome::Later {
+                        after: self.queue.config().retry.after(1),
+                        cause: chain(&error),
+                    };
+                }
                 Err(error) => return Outcome::Again(chain(&error)),
             }
         }
@@ -176,4 +231,31 @@ enum Step {
     Done,
     /// The lease had ended.
     Lost,
+}
+
+fn progress(entry: Entry) -> Progress {
+    let read: Option<Broadcast> = serde_json::from_slice(&entry.payload).ok();
+    let title = |read: &Broadcast| read.message.texts.values().next().map(|Text { title, .. }| title.clone());
+    Progress {
+        id: entry.id,
+        state: entry.state,
+        told: read.as_ref().map_or(0, |read| read.told),
+        attempts: entry.attempts,
+        cause: entry.cause,
+        title: read.as_ref().and_then(title).unwrap_or_default(),
+        created: entry.created,
+        due: entry.due,
+    }
+}
+
+fn no_change(id: Uuid, unfit: Unfit) -> Error {
+    match unfit {
+        Unfit::Unknown => Error::NoBroadcast(id),
+        Unfit::Finished | Unfit::NotFailed => Error::Unfit(format!(
+            "the broadcast {id} is done, stopped or a dead letter: it cannot be stopped"
+        )),
+        Unfit::NotHeld => {
+            Error::Unfit(format!("the broadcast {id} is not stopped: it is done, or goes on by itself"))
+        }
+    }
 }

@@ -15,8 +15,12 @@ pub use letters::{Letter, Letters, Replayed};
 
 /// What a letter of an event is called among the kinds; the others are the words of channels.
 const EVENT: &str = "event";
+/// The same of a broadcast.
+const BROADCAST: &str = "broadcast";
 /// All kinds.
-pub const KINDS: [&str; 4] = [EVENT, "live", "log", "webhook"];
+pub const KINDS: [&str; 5] = [EVENT, "live", "log", "webhook", BROADCAST];
+/// Where a broadcast goes.
+const EVERYBODY: &str = "all";
 
 /// How long a cause may be, and the name of a destination.
 const CAUSE: usize = 1_000;
@@ -96,23 +100,44 @@ impl OnFailed for Bury {
         let kind = item.key.split(':').next().unwrap_or_default();
         let named: Option<Named> = serde_json::from_slice(&item.payload).ok();
         let notification = named.map(|named| named.notification_id);
-        let row = [
-            (&item.id).into(),
-            kind.into(),
-            item.key.as_str().into(),
-            notification.as_ref().into(),
-            (&item.user).into(),
-            Value::Null,
-            i64::from(item.attempts).into(),
-            cause.into(),
-            (&item.payload[..]).into(),
-            item.created.into(),
-            Value::Now,
-        ];
-        let head = insert(tx);
-        tx.insert_at_commit(&head, [row]);
-        tracing::warn!(delivery = %item.id, destination = item.key, cause, "a delivery is a dead letter");
+        bury(tx, FailedItem { item, cause }, kind, &item.key, notification.as_ref(), Some(&item.user));
     }
+}
+
+/// Writes the letters of broadcasts that have failed for good, each with how far it came.
+#[derive(Debug)]
+pub(crate) struct BuryBroadcast;
+
+impl OnFailed for BuryBroadcast {
+    fn failed(&self, tx: &mut Tx, failed: FailedItem<'_>) {
+        bury(tx, failed, BROADCAST, EVERYBODY, None, None);
+    }
+}
+
+fn bury(
+    tx: &mut Tx,
+    FailedItem { item, cause }: FailedItem<'_>,
+    kind: &str,
+    destination: &str,
+    notification: Option<&Uuid>,
+    user: Option<&Uuid>,
+) {
+    let row = [
+        (&item.id).into(),
+        kind.into(),
+        destination.into(),
+        notification.into(),
+        user.into(),
+        Value::Null,
+        i64::from(item.attempts).into(),
+        cause.into(),
+        (&item.payload[..]).into(),
+        item.created.into(),
+        Value::Now,
+    ];
+    let head = insert(tx);
+    tx.insert_at_commit(&head, [row]);
+    tracing::warn!(id = %item.id, kind, destination, cause, "a dead letter");
 }
 
 fn insert(tx: &Tx) -> String {

@@ -205,13 +205,14 @@ impl Deliveries {
     }
 }
 
-/// As deliveries name the states of their items.
+/// The state of a delivery or a broadcast, in a word.
 pub(crate) const fn state_word(state: State) -> &'static str {
     match state {
         State::Pending => "PENDING",
         State::InFlight => "PROCESSING",
         State::Done => "SENT",
         State::Failed | State::Skipped => "FAILED",
+        State::Held => "STOPPED",
     }
 }
 

@@ -20,6 +20,8 @@ pub enum Error {
         "{0} is not among the dead letters: it never was, was replayed or discarded, or its time is over"
     )]
     NoLetter(String),
+    #[error("there is no broadcast {0}, or not any more")]
+    NoBroadcast(base::id::Uuid),
     #[error("{0}")]
     Unfit(String),
     #[error(transparent)]
@@ -45,7 +47,9 @@ impl Error {
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {
-            Self::NotFound(_) | Self::UnknownUser(_) | Self::NoLetter(_) => Code::NotFound,
+            Self::NotFound(_) | Self::UnknownUser(_) | Self::NoLetter(_) | Self::NoBroadcast(_) => {
+                Code::NotFound
+            }
             Self::TooMany { .. } | Self::Invalid(_) | Self::BadKey(_) => Code::InvalidArgument,
             Self::Unfit(_) => Code::FailedPrecondition,
             Self::KeyReused => Code::Unprocessable,

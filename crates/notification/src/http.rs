@@ -102,7 +102,7 @@ struct SendAnswer {
 #[derive(Clone, Debug, Serialize, ToSchema)]
 struct BroadcastAnswer {
     id: Uuid,
-    /// PENDING, PROCESSING, SENT or FAILED.
+    /// PENDING, PROCESSING, SENT, FAILED (it is a dead letter) or STOPPED (by an operator).
     state: &'static str,
     /// How many users have been told.
     told: u64,

@@ -61,7 +61,7 @@ impl Metrics {
         );
         registry.register(
             "playhouse_notification_dead_letters",
-            "Dead letters that wait for an operator, by what they are: event, live, log, webhook",
+            "Dead letters that wait for an operator, by what they are: event, live, log, webhook, broadcast",
             metrics.letters.clone(),
         );
         registry.register(

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::deliver::state_word;
 use crate::http::problem;
-use crate::{KINDS, Letter, Letters, Notifications};
+use crate::{KINDS, Letter, Letters, Notifications, Progress};
 
 /// How many are listed or replayed if nobody says, and at most.
 const LISTED: u32 = 100;
@@ -31,7 +31,7 @@ pub type Operator = Notifications;
 pub type Slot = Arc<OnceLock<Operator>>;
 
 /// `/dlq` (list), `/dlq/{letter}` and its `replay` and `discard`, `/dlq/replay`, `/dlq/discard`, `/notifications/{notification}`,
-/// `/webhooks` and `/webhooks/{name}/enable`. They answer `503` until the slot is filled.
+/// `/broadcasts`, `/broadcasts/{broadcast}` and its `stop` and `resume`, `/webhooks` and `/webhooks/{name}/enable`. They answer `503` until the slot is filled.
 pub fn operator_routes(slot: &Slot) -> Router {
     Router::new()
         .route("/dlq", get(list))
@@ -41,6 +41,10 @@ pub fn operator_routes(slot: &Slot) -> Router {
         .route("/dlq/{letter}/replay", post(replay))
         .route("/dlq/{letter}/discard", post(discard))
         .route("/notifications/{notification}", get(follow))
+        .route("/broadcasts", get(broadcasts))
+        .route("/broadcasts/{broadcast}", get(broadcast))
+        .route("/broadcasts/{broadcast}/stop", post(stop))
+        .route("/broadcasts/{broadcast}/resume", post(resume))
         .route("/webhooks", get(webhooks))
         .route("/webhooks/{name}/enable", post(enable))
         .with_state(slot.clone())
@@ -171,6 +175,52 @@ async fn follow(State(slot): State<Slot>, Path(notification): Path<String>) -> R
         })
     });
     Ok(Json(json!({ "notification_id": id, "deliveries": deliveries.collect::<Vec<_>>() })))
+}
+
+#[derive(Deserialize)]
+struct BroadcastsQuery {
+    limit: Option<u32>,
+}
+
+async fn broadcasts(
+    State(slot): State<Slot>,
+    Query(query): Query<BroadcastsQuery>,
+) -> Result<Json<Value>, Problem> {
+    let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
+    let broadcasts = filled(&slot)?.broadcasts().list(limit).await.map_err(problem)?;
+    Ok(Json(json!({ "broadcasts": broadcasts.iter().map(progress).collect::<Vec<_>>() })))
+}
+
+async fn broadcast(State(slot): State<Slot>, Path(broadcast): Path<String>) -> Result<Json<Value>, Problem> {
+    shown(filled(&slot)?, id("broadcast", &broadcast)?).await
+}
+
+async fn stop(State(slot): State<Slot>, Path(broadcast): Path<String>) -> Result<Json<Value>, Problem> {
+    let (notifications, id) = (filled(&slot)?, id("broadcast", &broadcast)?);
+    notifications.broadcasts().stop(id).await.map_err(problem)?;
+    tracing::warn!(broadcast = %id, "stopped by an operator");
+    shown(notifications, id).await
+}
+
+async fn resume(State(slot): State<Slot>, Path(broadcast): Path<String>) -> Result<Json<Value>, Problem> {
+    let (notifications, id) = (filled(&slot)?, id("broadcast", &broadcast)?);
+    notifications.resume_broadcast(id).await.map_err(problem)?;
+    tracing::warn!(broadcast = %id, "resumed by an operator");
+    shown(notifications, id).await
+}
+
+async fn shown(notifications: &Operator, id: Uuid) -> Result<Json<Value>, Problem> {
+    let found = notifications.broadcasts().progress(id).await.map_err(problem)?;
+    let found = found.ok_or_else(|| problem(crate::Error::NoBroadcast(id)))?;
+    Ok(Json(progress(&found)))
+}
+
+fn progress(progress: &Progress) -> Value {
+    json!({
+        "id": progress.id, "state": state_word(progress.state), "told": progress.told, "title": progress.title,
+        "attempts": progress.attempts, "cause": progress.cause, "created": progress.created.to_rfc3339(),
+        "due": progress.due.to_rfc3339(),
+    })
 }
 
 async fn webhooks(State(slot): State<Slot>) -> Result<Json<Value>, Problem> {

@@ -248,6 +248,7 @@ const fn state_word(state: ItemState) -> &'static str {
         ItemState::Done => "PUBLISHED",
         ItemState::Failed => "FAILED",
         ItemState::Skipped => "SKIPPED",
+        ItemState::Held => "HELD",
     }
 }
 

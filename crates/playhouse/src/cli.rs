@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
 
-pub(crate) use notifications::{Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand};
+pub(crate) use notifications::{
+    Broadcasts, BroadcastsCommand, Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand,
+};
 
 /// The backend that an online game needs around its game servers.
 ///
@@ -31,6 +33,7 @@ pub enum Command {
     Outbox(Outbox),
     Dlq(Dlq),
     Webhooks(Webhooks),
+    Broadcasts(Broadcasts),
     Tickets(Tickets),
     Token(Token),
     Completions(Completions),

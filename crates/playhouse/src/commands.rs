@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod admin;
+mod broadcasts;
 mod config;
 mod dev;
 mod dlq;
@@ -58,6 +59,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Locks(args) => runtime()?.block_on(locks::run(args)),
         Command::Outbox(args) => runtime()?.block_on(outbox::run(args)),
         Command::Dlq(args) => runtime()?.block_on(dlq::run(args)),
+        Command::Broadcasts(args) => runtime()?.block_on(broadcasts::run(args)),
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Token(args) => runtime()?.block_on(token::run(&args)),

@@ -21,6 +21,8 @@ pub enum Unfit {
     Finished,
     #[error("it has not failed; it is tried again by itself")]
     NotFailed,
+    #[error("it is not stopped")]
+    NotHeld,
 }
 
 #[derive(Clone, Debug)]
@@ -34,9 +36,9 @@ pub(crate) struct DecideTexts {
 }
 
 /// What a decision is about, locked.
-struct Locked {
+pub(crate) struct Locked {
     number: i64,
-    state: i32,
+    pub(crate) state: i32,
     key_hash: i64,
 }
 
@@ -131,7 +133,7 @@ impl Queue {
         self.db.bounded(putting_off).await
     }
 
-    async fn lock(&self, tx: &mut Tx, name: Names<'_>) -> Result<Option<Locked>, Error> {
+    pub(crate) async fn lock(&self, tx: &mut Tx, name: Names<'_>) -> Result<Option<Locked>, Error> {
         let statement = match name {
             Names::Numbers(_) => &self.decide.lock_number,
             Names::Ids(_) => &self.decide.lock_id,
@@ -144,7 +146,7 @@ impl Queue {
     }
 
     /// Has an item begin anew, or gives it up.
-    async fn set(
+    pub(crate) async fn set(
         &self,
         tx: &mut Tx,
         item: Option<Locked>,

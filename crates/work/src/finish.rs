@@ -57,7 +57,10 @@ impl FinishTexts {
             by_number: EndTexts::new(text, "id", max),
             by_id: EndTexts::new(text, "item_id", IDS_AT_ONCE),
             save: text.list(
-                &format!("UPDATE {{table}} SET payload = ?, due_at = {{now}} + ? WHERE {}", ours("id")),
+                &format!(
+                    "UPDATE {{table}} SET payload = ?, attempts = 1, due_at = {{now}} + ? WHERE {}",
+                    ours("id")
+                ),
                 1,
             ),
             renew: text.list(&format!("UPDATE {{table}} SET due_at = {{now}} + ? WHERE {}", ours("id")), max),
@@ -257,7 +260,7 @@ impl Queue {
     /// Writes a new payload for an item, in the caller's transaction, and makes its lease last from then on: how far somebody got
     /// who takes long, so that others can go on from there. False if the item is no longer ours: then the caller rolls back.
     ///
-    /// The item that the caller has, and a worker its outcome, stay what they are.
+    /// Progress makes this the first attempt again. The item that the caller has still counts the attempts from before.
     pub async fn save(&self, tx: &mut Tx, item: &Item, payload: &[u8]) -> Result<bool, Error> {
         let numbers = [item.number];
         let (text, padding) = self.finish.save.of(numbers.len());

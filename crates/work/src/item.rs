@@ -94,6 +94,8 @@ pub enum State {
     Failed,
     /// Given up by an operator.
     Skipped,
+    /// Stopped by an operator, until they resume it.
+    Held,
 }
 
 /// The values of the column `state`. An item that is open is pending or in flight.
@@ -101,6 +103,7 @@ pub(crate) const OPEN: i32 = 0;
 pub(crate) const DONE: i32 = 1;
 pub(crate) const FAILED: i32 = 2;
 pub(crate) const SKIPPED: i32 = 3;
+pub(crate) const HELD: i32 = 4;
 
 impl State {
     pub(crate) const fn of(state: i32, is_held: bool) -> Self {
@@ -109,6 +112,7 @@ impl State {
             (OPEN, true) => Self::InFlight,
             (DONE, _) => Self::Done,
             (SKIPPED, _) => Self::Skipped,
+            (HELD, _) => Self::Held,
             _ => Self::Failed,
         }
     }

@@ -31,6 +31,7 @@ mod config;
 mod decide;
 mod failed;
 mod finish;
+mod hold;
 mod home;
 mod item;
 mod keep;

@@ -6,9 +6,9 @@ use base::Timestamp;
 use base::id::Uuid;
 use db::Tx;
 use sqlx::AssertSqlSafe;
-use work::{New, Unfit};
+use work::{New, Queue, Unfit};
 
-use super::KINDS;
+use super::{BROADCAST, KINDS};
 use crate::service::Made;
 use crate::store::uuid;
 use crate::{Error, Notifications};
@@ -43,9 +43,9 @@ pub struct Letter {
     /// Counts up.
     pub number: i64,
     pub id: Uuid,
-    /// `event`, or the channel: `live`, `log`, `webhook`.
+    /// `event`, `broadcast`, or the channel: `live`, `log`, `webhook`.
     pub kind: String,
-    /// Where it was to go (`webhook:NAME`); of an event, its subject.
+    /// Where it was to go (`webhook:NAME`, of a broadcast `all`); of an event, its subject.
     pub destination: String,
     pub notification: Option<Uuid>,
     pub user: Option<Uuid>,
@@ -53,7 +53,7 @@ pub struct Letter {
     pub stream_position: Option<i64>,
     pub attempts: u32,
     pub cause: String,
-    /// The notification in JSON; of an event, its bytes as they came.
+    /// The notification or the broadcast in JSON; of an event, its bytes as they came.
     pub payload: Vec<u8>,
     /// When the delivery was made, or the event came.
     pub created: Timestamp,
@@ -134,7 +134,15 @@ impl Notifications {
         self.0.db.bounded(reading).await?.ok_or_else(|| Error::NoLetter(id.to_string()))
     }
 
-    /// Has a letter delivered once more, or an event taken in once more: with all attempts, the first one after a while. Done twice it
+    /// The queue that a letter comes from; none for an event.
+    fn queue_of(&self, letter: &Letter) -> Option<&Queue> {
+        if letter.kind == BROADCAST {
+            return Some(self.0.broadcasts.queue());
+        }
+        self.0.deliveries.queue(&letter.kind)
+    }
+
+    /// Has a letter delivered once more, a broadcast resumed behind the last user who was told, or an event taken in once more: with all attempts, the first one after a while. Done twice it
     /// happens once: whoever comes second finds no letter.
     pub async fn replay(&self, id: Uuid, after: Duration) -> Result<(), Error> {
         let made = self.retrying(|| self.try_replay(id, after)).await?;
@@ -144,7 +152,7 @@ impl Notifications {
 
     async fn try_replay(&self, id: Uuid, after: Duration) -> Result<Made, Error> {
         let letter = self.letter(id).await?;
-        let (mut tx, made) = match self.0.deliveries.queue(&letter.kind) {
+        let (mut tx, made) = match self.queue_of(&letter) {
             Some(_) => (self.begin().await?, Made::default()),
             None => {
                 let understood = self.understand(&letter.destination, &letter.payload);
@@ -157,14 +165,17 @@ impl Notifications {
         };
         // Somebody else may have been faster.
         let letter = lock(&mut tx, id).await?;
-        if let Some(queue) = self.0.deliveries.queue(&letter.kind) {
+        if let Some(queue) = self.queue_of(&letter) {
             let user = letter.user.unwrap_or_default();
-            let new = New { id, user, key: &letter.destination, payload: &letter.payload };
+            // A broadcast is its own key.
+            let broadcast = id.to_string();
+            let key = if letter.kind == BROADCAST { &broadcast } else { &letter.destination };
+            let new = New { id, user, key, payload: &letter.payload };
             match queue.retry_in(&mut tx, id, after).await? {
                 // The queue has forgotten it; the letter has not.
                 Err(Unfit::Unknown) => queue.push(&mut tx, &[new]),
                 // It is at work, or was done: there is nothing to replay.
-                Ok(()) | Err(Unfit::NotFailed | Unfit::Finished) => {}
+                Ok(()) | Err(Unfit::NotFailed | Unfit::NotHeld | Unfit::Finished) => {}
             }
         }
         remove(&mut tx, id).await?;
@@ -201,7 +212,7 @@ impl Notifications {
     async fn try_discard(&self, id: Uuid) -> Result<(), Error> {
         let mut tx = self.begin().await?;
         let letter = lock(&mut tx, id).await?;
-        if let Some(queue) = self.0.deliveries.queue(&letter.kind) {
+        if let Some(queue) = self.queue_of(&letter) {
             queue.remove_in(&mut tx, id).await?;
         }
         remove(&mut tx, id).await?;

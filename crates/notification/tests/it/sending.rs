@@ -19,12 +19,12 @@ testkit::on_all_stores!(
     a_broadcast_goes_on_where_another_worker_was,
 );
 
-fn texts(title: &str) -> Content {
+pub(crate) fn texts(title: &str) -> Content {
     let text = Text { title: title.to_owned(), body: String::new() };
     Content::Texts([("en".to_owned(), text)].into(), vec![Channel::Live])
 }
 
-fn request(to: Recipients, content: Content) -> Request {
+pub(crate) fn request(to: Recipients, content: Content) -> Request {
     Request { to, content, data: json!({}), expires_at: None }
 }
 
@@ -185,7 +185,7 @@ async fn a_template_for_services_needs_its_fields(place: &SqlPlace) {
 }
 
 /// Makes so many users in a moment.
-async fn people(house: &House, count: usize) -> Vec<Uuid> {
+pub(crate) async fn people(house: &House, count: usize) -> Vec<Uuid> {
     let users: Vec<Uuid> = (0..count).map(|_| *UserId::generate().as_uuid()).collect();
     for some in users.chunks(500) {
         let row = |user: &Uuid| format!("(X'{}', 'active', '', 1)", user.simple());
@@ -197,7 +197,7 @@ async fn people(house: &House, count: usize) -> Vec<Uuid> {
     users
 }
 
-fn broadcast(house: &House) -> Running {
+pub(crate) fn broadcast(house: &House) -> Running {
     let (notifications, id, drain) = (house.notifications.clone(), house.id, runtime::Drain::new());
     let until = drain.clone();
     let task = tokio::spawn(async move {
@@ -206,7 +206,7 @@ fn broadcast(house: &House) -> Running {
     Running { drain, task }
 }
 
-async fn all_have(house: &House, users: &[Uuid], title: &str) {
+pub(crate) async fn all_have(house: &House, users: &[Uuid], title: &str) {
     let mut connection = house.db.connection().await.unwrap();
     let told: Vec<(Vec<u8>, i64, String)> = db::on!(connection, raw => {
         sqlx::query_as("SELECT user_id, position, texts FROM notification").fetch_all(raw).await.unwrap()

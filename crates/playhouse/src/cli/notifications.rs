@@ -81,8 +81,8 @@ pub struct Chosen {
 
 #[derive(Debug, Args)]
 pub struct Fits {
-    /// Only those of an event, or of this channel
-    #[arg(long, value_name = "KIND", value_parser = ["event", "live", "log", "webhook"])]
+    /// Only those of an event, of a broadcast, or of this channel
+    #[arg(long, value_name = "KIND", value_parser = ["event", "live", "log", "webhook", "broadcast"])]
     pub kind: Option<String>,
     /// Only those that were to go there: `webhook:NAME`, `live`, `log`; of an event, its subject
     #[arg(long, value_name = "TO")]
@@ -90,6 +90,53 @@ pub struct Fits {
     /// Only those of this user
     #[arg(long, value_name = "ID")]
     pub user: Option<String>,
+}
+
+/// Watch broadcasts to all players, stop and resume them
+///
+/// A broadcast that is stopped stays so, whichever processes are restarted, until it is resumed: then it goes on behind the last player
+/// who was told. Asks a running process at its admin port, whose address is listen.admin.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse broadcasts list
+  playhouse broadcasts show 0198c0de-0000-7000-8000-000000000001
+  playhouse broadcasts stop 0198c0de-0000-7000-8000-000000000001
+  playhouse broadcasts resume 0198c0de-0000-7000-8000-000000000001")]
+pub struct Broadcasts {
+    #[command(flatten)]
+    pub at: AtAdmin,
+    #[command(subcommand)]
+    pub what: BroadcastsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BroadcastsCommand {
+    /// The broadcasts, the newest first, with how many players were told
+    ///
+    /// One that is done is listed for notification.delivery.retention.
+    List {
+        /// How many at most
+        #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+    },
+    /// One broadcast: its state, how many players were told, and why it was interrupted
+    Show {
+        /// Its id, which the service that sent it was answered
+        broadcast: String,
+        /// Show it again every second until it is done, has failed, or is stopped
+        #[arg(long)]
+        watch: bool,
+    },
+    /// Stop a broadcast: no further player is told
+    Stop {
+        /// Its id
+        broadcast: String,
+    },
+    /// Resume a broadcast that was stopped, or has failed and is a dead letter
+    Resume {
+        /// Its id
+        broadcast: String,
+    },
 }
 
 /// Look at the destinations of webhooks, and enable those that had gone
