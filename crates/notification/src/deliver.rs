@@ -4,12 +4,13 @@
 //! |---|---|
 //! | PENDING | made with the notification; or put back after a failed attempt, with the time of the next one |
 //! | PROCESSING | claimed by a worker, until its lease ends |
-//! | SENT | delivered: told to the player's streams (or to nobody, when none is open), logged, accepted by the destination |
+//! | SENT | delivered: told to the player's streams (or to nobody, when none is open), logged, accepted by the destination; or no longer to be delivered: expired, or the user is erased |
 //! | FAILED | attempts used up; the same transaction writes the dead letter |
 //!
 //! Whoever makes a notification has claimed its `live` delivery from the start, so that the player hears of it right after the commit
 //! without another transaction between. When that process dies, the lease ends and another one tells.
 
+mod check;
 mod log;
 mod stream;
 mod webhooks;
@@ -30,6 +31,8 @@ use crate::live::Live;
 use crate::model::{Channel, Notification, derived};
 use crate::service::{Made, MadeOne};
 
+pub use self::check::Check;
+use self::check::Checked;
 pub use self::webhooks::Webhooks;
 
 /// The queues, by channel.
@@ -51,6 +54,7 @@ struct Inner {
     webhook: Queue,
     streams: Live,
     webhooks: Webhooks,
+    check: Check,
 }
 
 /// What came of telling the streams.
@@ -63,6 +67,7 @@ impl Deliveries {
         metrics: &work::Metrics,
         streams: Live,
         webhooks: Webhooks,
+        check: Check,
     ) -> Self {
         let queue = |table, config: &work::Config| {
             let queue = Queue::new(table, db.clone(), config.clone(), metrics.of(table));
@@ -74,6 +79,7 @@ impl Deliveries {
             webhook: queue(WEBHOOK, webhook_delivery),
             streams,
             webhooks,
+            check,
         }))
     }
 
@@ -155,33 +161,24 @@ impl Deliveries {
         &self.0.webhooks
     }
 
-    /// Removes the deliveries of these notifications, and those that have these letters, whatever their state.
-    pub(crate) async fn remove(
-        &self,
-        tx: &mut Tx,
-        notifications: &[Uuid],
-        letters: &[Uuid],
-    ) -> Result<(), db::Error> {
+    /// Removes the deliveries to a user, whatever their state: also those whose notification is gone, and those to destinations that
+    /// are no longer in the configuration.
+    pub(crate) async fn erase(&self, tx: &mut Tx, user: Uuid) -> Result<(), db::Error> {
         for queue in [&self.0.live, &self.0.log, &self.0.webhook] {
-            queue.remove_items_in(tx, letters).await?;
-        }
-        let of = |channel: &Channel| -> Vec<Uuid> {
-            notifications.iter().map(|id| delivery_id(*id, channel)).collect()
-        };
-        self.0.live.remove_items_in(tx, &of(&Channel::Live)).await?;
-        self.0.log.remove_items_in(tx, &of(&Channel::Log)).await?;
-        for name in self.0.webhooks.names() {
-            self.0.webhook.remove_items_in(tx, &of(&Channel::Webhook(name.to_owned()))).await?;
+            queue.remove_user_in(tx, user).await?;
         }
         Ok(())
     }
 
     /// Delivers what nobody has delivered at once, until told to stop.
     pub async fn run(&self, process: ProcessId, drain: Drain) -> Result<(), LoopError> {
-        let Inner { live, log, webhook, streams, webhooks } = &*self.0;
-        let live = Worker::new(live.clone(), stream::ToStreams(streams.clone()), process);
-        let log = Worker::new(log.clone(), log::ToLog, process);
-        let webhook = Worker::new(webhook.clone(), webhooks.handler(webhook.clone()), process);
+        let Inner { live, log, webhook, streams, webhooks, check } = &*self.0;
+        let to_streams = stream::ToStreams(streams.clone());
+        let live = Worker::new(live.clone(), Checked { check: check.clone(), to: to_streams }, process);
+        let log = Worker::new(log.clone(), Checked { check: check.clone(), to: log::ToLog }, process);
+        let to_webhooks = webhooks.handler(webhook.clone());
+        let webhook =
+            Worker::new(webhook.clone(), Checked { check: check.clone(), to: to_webhooks }, process);
         // When one cannot go on the others stop, too, so that all are started again.
         let stop = drain.child();
         let (live, log, webhook) = futures::join!(

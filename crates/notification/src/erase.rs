@@ -6,7 +6,7 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 
 use crate::deliver::Deliveries;
-use crate::store::{self, Left};
+use crate::store;
 
 /// Removes the inbox of a user with the user, and keeps it empty: an event that comes later is told to nobody.
 #[derive(Clone, Debug)]
@@ -19,8 +19,8 @@ impl EraseInbox {
 
     async fn erase_inbox(&self, tx: &mut Tx, user: UserId) -> Result<(), account::Error> {
         let user = *user.as_uuid();
-        let Left { notifications, letters } = store::erase(tx, user).await?;
-        self.0.remove(tx, &notifications, &letters).await?;
+        store::erase(tx, user).await?;
+        self.0.erase(tx, user).await?;
         // Only now: a delivery that was failing meanwhile has left its letter.
         Ok(store::erase_letters(tx, user).await?)
     }

@@ -234,8 +234,9 @@ impl Intake {
         let last = events.last().map_or(behind, |event| event.position);
         let taken_up_to = taken_up_to.unwrap_or_default();
         // A stream that was made anew counts from 1. To go back is safe: whatever was taken in is known.
-        let is_anew =
-            understood.iter().any(|(position, read)| *position <= taken_up_to && new.contains(&read.event));
+        let is_anew = understood
+            .iter()
+            .any(|(position, read)| *position <= taken_up_to && new.events.contains(&read.event));
         // An embedded bus is made anew by every start.
         if is_anew && !matches!(self.bus, Bus::Memory(_)) {
             tracing::warn!(taken_up_to, last, "events are new that stand where everything was taken in");

@@ -45,7 +45,7 @@ use db::{Migration, Migrations};
 pub use self::config::{Config, Language, TemplateConfig, TextConfig};
 pub use broadcast::{BROADCAST, Broadcasts, Progress};
 pub use dead::{KINDS, Letter, Letters, Replayed};
-pub use deliver::{Deliveries, LIVE, LOG, WEBHOOK, Webhooks};
+pub use deliver::{Check, Deliveries, LIVE, LOG, WEBHOOK, Webhooks};
 pub use erase::EraseInbox;
 pub use error::Error;
 pub use http::{Api, routes};
@@ -99,5 +99,8 @@ pub const MIGRATIONS: Migrations = Migrations {
         queue!(8, "notification_broadcast"),
         migration!(9, "notification_destination", "0009_notification_destination.sql"),
         migration!(10, "notification_intake", "0010_notification_intake.sql"),
+        migration!(11, "notification_live_by_user", "0011_notification_live_by_user.sql"),
+        migration!(12, "notification_log_by_user", "0012_notification_log_by_user.sql"),
+        migration!(13, "notification_webhook_by_user", "0013_notification_webhook_by_user.sql"),
     ],
 };

@@ -14,6 +14,8 @@ pub struct Metrics {
     events: Family<OutcomeLabels, Counter>,
     made: Counter,
     filled: Counter,
+    unknown: Counter,
+    withheld: Family<WhyLabels, Counter>,
     letters: Family<KindLabels, Gauge>,
     removed: Family<WhatLabels, Counter>,
     repaired: Counter,
@@ -30,6 +32,11 @@ struct KindLabels {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct WhyLabels {
+    why: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct WhatLabels {
     what: &'static str,
 }
@@ -40,6 +47,8 @@ impl Metrics {
             events: Family::default(),
             made: Counter::default(),
             filled: Counter::default(),
+            unknown: Counter::default(),
+            withheld: Family::default(),
             letters: Family::default(),
             removed: Family::default(),
             repaired: Counter::default(),
@@ -58,6 +67,16 @@ impl Metrics {
             "playhouse_notification_filled",
             "Events read from the stream because the process that had them did not take them in within a second",
             metrics.filled.clone(),
+        );
+        registry.register(
+            "playhouse_notification_unknown_users",
+            "Users whom events named and who do not exist, or are erased: they have no inbox",
+            metrics.unknown.clone(),
+        );
+        registry.register(
+            "playhouse_notification_withheld",
+            "Deliveries that were not made, because the notification had expired or the user was erased",
+            metrics.withheld.clone(),
         );
         registry.register(
             "playhouse_notification_dead_letters",
@@ -93,6 +112,14 @@ impl Metrics {
 
     pub(crate) fn filled(&self, count: usize) {
         self.filled.inc_by(count as u64);
+    }
+
+    pub(crate) fn unknown(&self, count: usize) {
+        self.unknown.inc_by(count as u64);
+    }
+
+    pub(crate) fn withheld(&self, why: &'static str) {
+        self.withheld.get_or_create(&WhyLabels { why }).inc();
     }
 
     pub(crate) fn letters(&self, kind: &'static str, count: i64) {

@@ -1,9 +1,9 @@
 //! Notifications are made here, and nowhere else: in one transaction with what makes them necessary.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
-use account::Accounts;
+use account::{Accounts, UserId};
 use base::Clock;
 use base::error::chain;
 use base::id::{ProcessId, Uuid};
@@ -19,6 +19,8 @@ use crate::{Config, Error, store};
 
 /// How much is written to the database at once: servers refuse messages that are too long, and values are written in hexadecimal.
 const MESSAGE: usize = 1 << 20;
+/// How many users are asked for with one query.
+const KNOWN_AT_ONCE: usize = 1_000;
 
 /// The use cases. Clones are the same.
 #[derive(Clone, Debug)]
@@ -44,6 +46,15 @@ pub struct Parts {
 pub(crate) struct Understood {
     pub(crate) event: Uuid,
     pub(crate) told: Vec<Addressed>,
+}
+
+/// What a transaction that takes events in found.
+#[derive(Debug)]
+pub(crate) struct News {
+    /// The events that tell somebody and were not taken in before.
+    pub(crate) events: HashSet<Uuid>,
+    /// Those of their users who exist and are not erased.
+    known: HashSet<Uuid>,
 }
 
 /// What was made in a transaction, to be told once it is committed.
@@ -110,15 +121,28 @@ impl Notifications {
         Ok(Understood { event: *event.id.as_uuid(), told })
     }
 
-    /// Begins a transaction that takes events in, and says which of those that tell somebody were not taken in before.
-    pub(crate) async fn begin_intake(
-        &self,
-        events: &[&Understood],
-    ) -> Result<(Tx, HashSet<Uuid>), db::Error> {
+    /// Begins a transaction that takes events in.
+    pub(crate) async fn begin_intake(&self, events: &[&Understood]) -> Result<(Tx, News), Error> {
         // Events without recipients are not recorded.
-        let telling = events.iter().filter(|event| !event.told.is_empty());
-        let ids: Vec<Uuid> = telling.map(|event| event.event).collect();
-        store::begin_taking_in(&self.0.db, &ids).await
+        let telling: Vec<&Understood> =
+            events.iter().filter(|event| !event.told.is_empty()).copied().collect();
+        // Before the transaction: one that waits for a second connection may wait for ever.
+        let known = self.known(&telling).await?;
+        let ids: Vec<Uuid> = telling.iter().map(|event| event.event).collect();
+        let (tx, events) = store::begin_taking_in(&self.0.db, &ids).await?;
+        Ok((tx, News { events, known }))
+    }
+
+    /// Those of the users whom events concern who exist.
+    async fn known(&self, events: &[&Understood]) -> Result<HashSet<Uuid>, Error> {
+        let users = events.iter().flat_map(|event| event.told.iter().map(|told| told.user));
+        let users: BTreeSet<Uuid> = users.collect();
+        let users: Vec<UserId> = users.into_iter().map(UserId::from_uuid).collect();
+        let mut known = HashSet::with_capacity(users.len());
+        for some in users.chunks(KNOWN_AT_ONCE) {
+            known.extend(self.0.accounts.known(some).await?.iter().map(|user| *user.as_uuid()));
+        }
+        Ok(known)
     }
 
     /// Makes the notifications of those events that are new, and says how many of those that tell somebody are not.
@@ -126,18 +150,21 @@ impl Notifications {
         &self,
         tx: &mut Tx,
         events: &[&Understood],
-        mut new: HashSet<Uuid>,
+        News { events: mut new, known }: News,
     ) -> Result<(Made, usize), db::Error> {
         let mut messages = Vec::new();
-        let mut repeated = 0;
+        let (mut repeated, mut unknown) = (0, 0);
         for event in events.iter().filter(|event| !event.told.is_empty()) {
             // Twice in one batch is once.
-            if new.remove(&event.event) {
-                messages.extend(event.told.iter().cloned());
-            } else {
+            if !new.remove(&event.event) {
                 repeated += 1;
+                continue;
             }
+            let before = messages.len();
+            messages.extend(event.told.iter().filter(|told| known.contains(&told.user)).cloned());
+            unknown += event.told.len() - (messages.len() - before);
         }
+        self.0.metrics.unknown(unknown);
         Ok((self.make(tx, &messages).await?, repeated))
     }
 

@@ -15,7 +15,7 @@ use crate::model::{Addressed, Counts, Mark, Notification};
 use crate::service::MadeOne;
 
 pub(crate) use self::order::{add_reader, lock_reader, move_reader};
-pub(crate) use self::remove::{Left, erase, erase_letters, forget_events, remove_old};
+pub(crate) use self::remove::{erase, erase_letters, forget_events, remove_old};
 
 /// How many heads are moved on by one statement: servers take so many values and no more.
 const HEADS_AT_ONCE: usize = 1_000;
@@ -175,6 +175,27 @@ pub(crate) async fn heads(db: &Db, users: &[Uuid]) -> Result<HashMap<Uuid, i64>,
             query.fetch_all(raw).await?
         });
         Ok(rows.iter().map(|(user, head)| (uuid(user), *head)).collect())
+    };
+    db.bounded(reading).await
+}
+
+/// Those of these users who were erased.
+pub(crate) async fn erased(db: &Db, users: &[Uuid]) -> Result<HashSet<Uuid>, Error> {
+    let filled = users.len().max(1).next_power_of_two();
+    let text = format!(
+        "SELECT user_id FROM notification_head WHERE erased_at IS NOT NULL AND user_id IN ({})",
+        list("?", filled)
+    );
+    let reading = async {
+        let mut connection = db.connection().await?;
+        let rows: Vec<(Vec<u8>,)> = db::on!(connection, raw => {
+            let mut query = sqlx::query_as(AssertSqlSafe(text));
+            for user in padded(users, filled) {
+                query = query.bind(user.as_bytes().to_vec());
+            }
+            query.fetch_all(raw).await?
+        });
+        Ok(rows.iter().map(|(user,)| uuid(user)).collect())
     };
     db.bounded(reading).await
 }

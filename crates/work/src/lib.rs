@@ -29,6 +29,7 @@ mod choose;
 mod claim;
 mod config;
 mod decide;
+mod erase;
 mod failed;
 mod finish;
 mod hold;

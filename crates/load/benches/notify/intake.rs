@@ -23,6 +23,11 @@ pub(crate) async fn run(report: &mut Report) {
     let client = async_nats::connect(world.nats.url()).await.unwrap();
     let jetstream = jetstream::new(client);
     let mut sql = MySqlConnection::connect(world.database.url()).await.unwrap();
+    // Events that name users who do not exist tell nobody.
+    let users: Vec<String> =
+        (0..USERS).map(|n| format!("(X'{}', 'active', '', 1)", user(n).replace('-', ""))).collect();
+    let insert = format!("INSERT INTO users (user_id, state, roles, created_at) VALUES {}", users.join(", "));
+    sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut sql).await.unwrap();
     // It waits while there is something to take in.
     world.running.pause().await;
     for start in (0..EVENTS).step_by(AT_ONCE) {
@@ -53,7 +58,7 @@ pub(crate) async fn run(report: &mut Report) {
 
 /// As a service of the game might publish it; its template is the one of a grant.
 fn event(n: usize) -> String {
-    let user = format!("01990000-0000-7000-8000-{:012x}", n as u64 % USERS);
+    let user = user(n as u64 % USERS);
     json!({
         "specversion": "1.0", "id": format!("01990000-0001-7000-8000-{n:012x}"), "source": "/bench",
         "type": "playhouse.entitlement.granted.v1", "time": "2026-03-01T12:00:00Z",
@@ -64,6 +69,10 @@ fn event(n: usize) -> String {
         },
     })
     .to_string()
+}
+
+fn user(n: u64) -> String {
+    format!("01990000-0000-7000-8000-{n:012x}")
 }
 
 async fn count(sql: &mut MySqlConnection) -> i64 {

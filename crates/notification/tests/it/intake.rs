@@ -295,6 +295,7 @@ async fn an_event_can_concern_many(place: &SqlPlace) {
     let bus = memory().await;
     let house = House::open(place, Setup::default()).await;
     let intake = house.intake(&bus);
+    house.add_users((SEEDED..3_000).map(uuid)).await;
     // Together they are more than the store can take at once.
     let events: Vec<_> = (0..30_u128)
         .map(|number| {

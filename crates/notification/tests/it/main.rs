@@ -4,6 +4,7 @@
 
 mod broadcasts;
 mod deliveries;
+mod erased_everywhere;
 mod erasing;
 mod events;
 mod inboxes;
@@ -29,8 +30,8 @@ use db::{Db, DbUrl};
 use hierlock::{Locks, Options, Provision};
 use hot::Hot;
 use notification::{
-    Broadcasts, Channel, Config, Counts, Deliveries, EraseInbox, Filter, Inbox, Intake, Language, Letter,
-    Letters, Live, Metrics, Notification, Notifications, Parts, Rules, TemplateConfig, TextConfig,
+    Broadcasts, Channel, Check, Config, Counts, Deliveries, EraseInbox, Filter, Inbox, Intake, Language,
+    Letter, Letters, Live, Metrics, Notification, Notifications, Parts, Rules, TemplateConfig, TextConfig,
     TextTemplate, Webhooks,
 };
 use outbox::Outbox;
@@ -42,6 +43,8 @@ use work::{Queue, State};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BUCKETS: u32 = 1_000;
+/// The users `uuid(0)` and following exist in every test.
+const SEEDED: u128 = 20;
 /// An event of somebody else, with a template for it.
 const SOLD: &str = "shop.sold.v1";
 
@@ -91,7 +94,19 @@ impl House {
             hierlock::create_tables(&mut server.connect().await.unwrap()).await.unwrap();
             Provision::new(server, BUCKETS).run(|_| ()).await.unwrap();
         }
-        Self::on(db, place, setup).await
+        let house = Self::on(db, place, setup).await;
+        house.add_users((0..SEEDED).map(uuid)).await;
+        house
+    }
+
+    /// Makes users of these ids.
+    async fn add_users(&self, users: impl Iterator<Item = Uuid>) {
+        let rows: Vec<String> =
+            users.map(|user| format!("(X'{}', 'active', '', 1)", user.simple())).collect();
+        for some in rows.chunks(1_000) {
+            let rows = some.join(", ");
+            self.sql(&format!("INSERT INTO users (user_id, state, roles, created_at) VALUES {rows}")).await;
+        }
     }
 
     /// Another process beside it. On SQLite, which serves one process, it shares the store.
@@ -113,7 +128,9 @@ impl House {
         let sends = webhook::Metrics::new(&mut registry);
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, &clock, &sends).unwrap();
         let configs = (&config.delivery, &config.webhook_delivery);
-        let deliveries = Deliveries::new(&db, configs, &queues, live.clone(), webhooks);
+        let metrics = Metrics::new(&mut registry);
+        let check = Check::new(db.clone(), clock.clone(), metrics.clone());
+        let deliveries = Deliveries::new(&db, configs, &queues, live.clone(), webhooks, check);
         let outbox = Outbox::new(db.clone(), queue_config(), queues.clone());
         let on_erase = Arc::new(EraseInbox::new(deliveries.clone()));
         let accounts = Accounts::new(db.clone(), locks, outbox, clock.clone(), vec![on_erase]);
@@ -126,7 +143,7 @@ impl House {
             deliveries,
             broadcasts: Broadcasts::new(&db, &config.delivery, &queues),
             clock: clock.clone(),
-            metrics: Metrics::new(&mut registry),
+            metrics,
             config: config.clone(),
         });
         let inbox = Inbox::new(db.clone(), live.clone(), clock, &config);
@@ -189,7 +206,12 @@ impl House {
     }
 
     async fn count(&self, table: &str) -> i64 {
-        let text = AssertSqlSafe(format!("SELECT COUNT(*) FROM {table}"));
+        self.number(&format!("SELECT COUNT(*) FROM {table}")).await
+    }
+
+    /// The one number that a query reads.
+    async fn number(&self, text: &str) -> i64 {
+        let text = AssertSqlSafe(text.to_owned());
         let mut connection = self.db.connection().await.unwrap();
         let (count,): (i64,) = db::on!(connection, raw => sqlx::query_as(text).fetch_one(raw).await.unwrap());
         count

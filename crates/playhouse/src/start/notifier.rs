@@ -9,7 +9,7 @@ use bus::Bus;
 use db::Db;
 use hot::Hot;
 use notification::{
-    Broadcasts, Deliveries, Inbox, Intake, Live, Notifications, Parts, Rules, Watch, Webhooks,
+    Broadcasts, Check, Deliveries, Inbox, Intake, Live, Notifications, Parts, Rules, Watch, Webhooks,
 };
 use runtime::lifecycle::LoopError;
 use runtime::{Metrics, Process};
@@ -26,6 +26,7 @@ pub(super) struct Ways {
     live: Live,
     pub(super) deliveries: Deliveries,
     broadcasts: Broadcasts,
+    metrics: notification::Metrics,
 }
 
 impl Ways {
@@ -42,8 +43,10 @@ impl Ways {
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, clock, &webhook_metrics)
             .map_err(|source| StartError::Store { store: "notification.webhooks", source: source.into() })?;
         let configs = (&config.delivery, &config.webhook_delivery);
-        let deliveries = Deliveries::new(db, configs, queues, live.clone(), webhooks);
-        Ok(Self { live, deliveries, broadcasts: Broadcasts::new(db, &config.delivery, queues) })
+        let metrics = metrics.register(notification::Metrics::new);
+        let check = Check::new(db.clone(), clock.clone(), metrics.clone());
+        let deliveries = Deliveries::new(db, configs, queues, live.clone(), webhooks, check);
+        Ok(Self { live, deliveries, broadcasts: Broadcasts::new(db, &config.delivery, queues), metrics })
     }
 }
 
@@ -63,12 +66,10 @@ impl Notifier {
         clock: &Clock,
         settings: &Settings,
         (db, bus): (&Db, &Bus),
-        Ways { live, deliveries, broadcasts }: Ways,
+        Ways { live, deliveries, broadcasts, metrics }: Ways,
         accounts: &Accounts,
-        metrics: &Metrics,
     ) -> Result<Self, StartError> {
         let config = settings.notification.clone();
-        let metrics = metrics.register(notification::Metrics::new);
         // The settings have been checked for this.
         let rules = Rules::new(&config, &asyncapi::events()).map_err(|wrong| StartError::Store {
             store: "notification.templates",

@@ -65,7 +65,7 @@ impl Services {
                 Arc::new(EraseInbox::new(ways.deliveries.clone())),
             ],
         );
-        let notifier = Notifier::open(id, clock, settings, (db, bus), ways, &accounts, metrics)?;
+        let notifier = Notifier::open(id, clock, settings, (db, bus), ways, &accounts)?;
         let entitlements = Entitlements::new(
             db.clone(),
             locks.clone(),

@@ -1,0 +1,2 @@
+-- Erasing a user removes their deliveries, also those whose notification is gone.
+CREATE INDEX by_user ON notification_live (user_id)
