@@ -16,6 +16,7 @@ use sqlx::{AssertSqlSafe, Executor, MySql, Pool, SqlSafeStr, Sqlite};
 use tokio::time::{Instant, timeout};
 
 use crate::config::lock_path;
+use crate::corrupt::Unreadable;
 use crate::error::{bounded, silent};
 use crate::health::Outdated;
 use crate::pooled::{Pooled, Told};
@@ -65,6 +66,7 @@ pub struct Db {
     pub(crate) limit: Duration,
     /// Which connections are not used again.
     outdated: Outdated,
+    pub(crate) unreadable: Unreadable,
 }
 
 #[derive(Clone, Debug)]
@@ -80,6 +82,10 @@ pub(crate) enum Pools {
 }
 
 impl Db {
+    fn new(pools: Pools, limit: Duration, outdated: Outdated) -> Self {
+        Self { pools, limit, outdated, unreadable: Unreadable::default() }
+    }
+
     /// Opens the store and makes sure that it answers.
     pub async fn open(config: &Config) -> Result<Self, Error> {
         let outdated = Outdated::default();
@@ -90,7 +96,7 @@ impl Db {
                 (Pools::MySql(Arc::new(server)), config.acquire_timeout)
             }
         };
-        Ok(Self { pools, limit, outdated })
+        Ok(Self::new(pools, limit, outdated))
     }
 
     /// Opens the store only to look at it, also while another process has it.
@@ -98,7 +104,7 @@ impl Db {
         let DbUrl::Sqlite(path) = &config.url else { return Self::open(config).await };
         let readers = sqlite_readers(sqlite_options(path), config).await?;
         let pools = Pools::Sqlite { writer: readers.clone(), readers, _lock: None };
-        Ok(Self { pools, limit: SQLITE_LIMIT, outdated: Outdated::default() })
+        Ok(Self::new(pools, SQLITE_LIMIT, Outdated::default()))
     }
 
     pub const fn dialect(&self) -> Dialect {

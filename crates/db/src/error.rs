@@ -43,6 +43,9 @@ pub enum Error {
     MigrationLock(u32),
     #[error("deployment_settings holds {0:?} as the deployment's id, which is none")]
     Deployment(String),
+    /// What is stored is not what any version of ours has written.
+    #[error("the row {row} of {table} cannot be read: {cause}")]
+    Corrupt { table: &'static str, row: String, cause: String },
     #[error(transparent)]
     Lock(#[from] hierlock::Error),
     /// A mistake of ours.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use base::id::Uuid;
 use sha2::{Digest, Sha256};
 
-use crate::{Db, Dialect, Error, Tx, Value};
+use crate::{Db, Dialect, Error, Fingerprint, Tx, Value};
 
 const MAX_LENGTH: usize = 255;
 
@@ -29,6 +29,8 @@ pub struct IdempotencyKey {
     /// Of the caller and their key: callers do not get into each other's way.
     hash: [u8; 32],
     fingerprint: [u8; 32],
+    /// As a row of before this form of fingerprints has it.
+    before: Option<[u8; 32]>,
 }
 
 /// The key cannot be one.
@@ -45,17 +47,32 @@ pub enum Earlier {
     Answer(String),
     /// The key was used for another request.
     OtherRequest,
+    /// What is recorded cannot be read, and why.
+    Unreadable(String),
 }
 
 impl IdempotencyKey {
-    /// `request` is whatever makes two requests the same, as bytes.
-    pub fn new(caller: &str, key: &str, request: &[u8]) -> Result<Self, BadKey> {
+    /// `request` is the fingerprint of what makes two requests the same.
+    pub fn new(caller: &str, key: &str, request: Fingerprint) -> Result<Self, BadKey> {
         let is_sound = (1..=MAX_LENGTH).contains(&key.len()) && key.bytes().all(|c| c.is_ascii_graphic());
         if !is_sound {
             return Err(BadKey);
         }
         let hash = Sha256::new().chain_update(caller).chain_update([0]).chain_update(key).finalize();
-        Ok(Self { hash: hash.into(), fingerprint: Sha256::digest(request).into() })
+        Ok(Self { hash: hash.into(), fingerprint: request.finish(), before: None })
+    }
+
+    /// Also knows the request by what its fingerprint was made of before there were forms of it, so that a retry from before an
+    /// upgrade is answered as before. New rows are written in the new form.
+    #[must_use]
+    pub fn or_before(mut self, request: &[u8]) -> Self {
+        self.before = Some(Sha256::digest(request).into());
+        self
+    }
+
+    /// The row of the key, for people.
+    pub fn row(&self) -> String {
+        self.hash.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
     /// Two columns for a `SELECT` that reads what else is needed, too: they take [`hash`](Self::hash) twice, and
@@ -69,11 +86,14 @@ impl IdempotencyKey {
 
     /// What is known of the request.
     pub fn judge(&self, fingerprint: Option<&[u8]>, answer: Option<String>) -> Earlier {
-        match (fingerprint, answer) {
-            (Some(fingerprint), Some(answer)) if fingerprint == self.fingerprint => Earlier::Answer(answer),
-            (Some(_), _) => Earlier::OtherRequest,
-            (None, _) => Earlier::Nothing,
+        let Some(fingerprint) = fingerprint else { return Earlier::Nothing };
+        let Ok(fingerprint) = <[u8; 32]>::try_from(fingerprint) else {
+            return Earlier::Unreadable(format!("its fingerprint has {} bytes, not 32", fingerprint.len()));
+        };
+        if fingerprint != self.fingerprint && Some(fingerprint) != self.before {
+            return Earlier::OtherRequest;
         }
+        answer.map_or_else(|| Earlier::Unreadable("it has no answer".to_owned()), Earlier::Answer)
     }
 
     /// Records the answer when the transaction is committed. If that fails with [`Error::Duplicate`], somebody else was faster

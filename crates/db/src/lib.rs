@@ -11,9 +11,11 @@
 
 mod config;
 mod connect;
+mod corrupt;
 mod deployment;
 mod doctor;
 mod error;
+mod fingerprint;
 mod health;
 mod idempotency;
 mod metrics;
@@ -28,6 +30,7 @@ pub use self::config::{Config, DbUrl};
 pub use connect::{Db, Dialect};
 pub use doctor::examine;
 pub use error::Error;
+pub use fingerprint::Fingerprint;
 pub use idempotency::{BadKey, Earlier, IdempotencyKey};
 pub use migrate::{Migration, Migrations, Status};
 pub use retry::retrying;

@@ -5,6 +5,7 @@ use std::fmt;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
 
@@ -50,6 +51,15 @@ impl Collector for Connections {
             MetricType::Gauge,
         )?;
         ConstGauge::new(i64::from(queued)).encode(queue)?;
+        let mut family = encoder.encode_descriptor(
+            "playhouse_db_unreadable_rows",
+            "How often a stored value was found that cannot be read, by table; the log has the row",
+            None,
+            MetricType::Counter,
+        )?;
+        for (table, count) in self.0.unreadable.counts() {
+            ConstCounter::new(count).encode(family.encode_family(&[("table", table)])?)?;
+        }
         Ok(())
     }
 }

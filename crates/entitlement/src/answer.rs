@@ -2,6 +2,7 @@
 
 use base::Timestamp;
 use serde::Serialize;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -131,8 +132,10 @@ impl Answer {
         Ok(Self { text: serde_json::to_string(&results)?, is_replayed: false })
     }
 
-    pub(crate) const fn replayed(text: String) -> Self {
-        Self { text, is_replayed: true }
+    /// The answer that was recorded, if it is one.
+    pub(crate) fn replayed(text: String) -> Result<Self, serde_json::Error> {
+        let _: Vec<IgnoredAny> = serde_json::from_str(&text)?;
+        Ok(Self { text, is_replayed: true })
     }
 
     /// A JSON list with what became of each change.

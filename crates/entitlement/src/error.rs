@@ -32,6 +32,9 @@ pub enum Error {
     #[error(transparent)]
     Db(#[from] db::Error),
     /// A mistake of ours.
+    #[error("the ledger gave no answer")]
+    NoAnswer,
+    /// A mistake of ours.
     #[error("an answer could not be written or read")]
     Answer(#[from] serde_json::Error),
 }
@@ -46,7 +49,7 @@ impl Coded for Error {
             Self::StillRunning(_) => Code::Conflict,
             Self::Account(error) => error.code(),
             Self::Db(error) => error.code(),
-            Self::Answer(_) => Code::Internal,
+            Self::NoAnswer | Self::Answer(_) => Code::Internal,
         }
     }
 }

@@ -112,7 +112,13 @@ impl Ledger {
         };
         match earlier {
             Earlier::Nothing => {}
-            Earlier::Answer(answer) => return Ok(Answer::replayed(answer)),
+            Earlier::Answer(answer) => {
+                let corrupt = |cause| self.db.corrupt("idempotency_keys", request.key.row(), cause);
+                return Answer::replayed(answer).map_err(|cause| corrupt(cause).into());
+            }
+            Earlier::Unreadable(cause) => {
+                return Err(self.db.corrupt("idempotency_keys", request.key.row(), cause).into());
+            }
             Earlier::OtherRequest => return Err(Error::KeyReused),
         }
         let decided = decide(&request.changes, known, &done.latest)?;

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use work::{Entry, Filter, Handler, Item, Keeper, New, Outcome, Queue, State, Unfit, Worker};
 
 use crate::dead::BuryBroadcast;
-use crate::model::{Addressed, Message, Text};
+use crate::model::{Addressed, Message};
 use crate::service::Made;
 use crate::{Error, Notifications};
 
@@ -153,7 +153,10 @@ impl Teller {
     async fn tell_all(&self, item: &Item) -> Outcome {
         let mut broadcast: Broadcast = match serde_json::from_slice(&item.payload) {
             Ok(broadcast) => broadcast,
-            Err(error) => return Outcome::Failed(chain(&error)),
+            Err(cause) => {
+                let corrupt = self.notifications.0.db.corrupt(BROADCAST, item.id, cause);
+                return Outcome::Failed(corrupt.to_string());
+            }
         };
         let message = Arc::new(broadcast.message.clone());
         let mut has_progressed = false;
@@ -234,15 +237,21 @@ enum Step {
 }
 
 fn progress(entry: Entry) -> Progress {
-    let read: Option<Broadcast> = serde_json::from_slice(&entry.payload).ok();
-    let title = |read: &Broadcast| read.message.texts.values().next().map(|Text { title, .. }| title.clone());
+    let read: Result<Broadcast, _> = serde_json::from_slice(&entry.payload);
+    let (told, title, unreadable) = match read {
+        Ok(Broadcast { message, told, .. }) => {
+            let title = message.texts.into_values().next().map(|text| text.title);
+            (told, title.unwrap_or_default(), None)
+        }
+        Err(cause) => (0, String::new(), Some(format!("it cannot be read: {cause}"))),
+    };
     Progress {
         id: entry.id,
         state: entry.state,
-        told: read.as_ref().map_or(0, |read| read.told),
+        told,
         attempts: entry.attempts,
-        cause: entry.cause,
-        title: read.as_ref().and_then(title).unwrap_or_default(),
+        cause: entry.cause.or(unreadable),
+        title,
         created: entry.created,
         due: entry.due,
     }

@@ -32,7 +32,6 @@ use crate::model::{Channel, Notification, derived};
 use crate::service::{Made, MadeOne};
 
 pub use self::check::Check;
-use self::check::Checked;
 pub use self::webhooks::Webhooks;
 
 /// The queues, by channel.
@@ -173,12 +172,10 @@ impl Deliveries {
     /// Delivers what nobody has delivered at once, until told to stop.
     pub async fn run(&self, process: ProcessId, drain: Drain) -> Result<(), LoopError> {
         let Inner { live, log, webhook, streams, webhooks, check } = &*self.0;
-        let to_streams = stream::ToStreams(streams.clone());
-        let live = Worker::new(live.clone(), Checked { check: check.clone(), to: to_streams }, process);
-        let log = Worker::new(log.clone(), Checked { check: check.clone(), to: log::ToLog }, process);
-        let to_webhooks = webhooks.handler(webhook.clone());
-        let webhook =
-            Worker::new(webhook.clone(), Checked { check: check.clone(), to: to_webhooks }, process);
+        let live = Worker::new(live.clone(), check.before(LIVE, stream::ToStreams(streams.clone())), process);
+        let log = Worker::new(log.clone(), check.before(LOG, log::ToLog), process);
+        let to_webhooks = check.before(WEBHOOK, webhooks.handler(webhook.clone()));
+        let webhook = Worker::new(webhook.clone(), to_webhooks, process);
         // When one cannot go on the others stop, too, so that all are started again.
         let stop = drain.child();
         let (live, log, webhook) = futures::join!(

@@ -9,7 +9,7 @@ use db::Db;
 
 use crate::live::{Live, Told};
 use crate::model::{Counts, Mark, Notification};
-use crate::store::{self, Filter, Kept, Which};
+use crate::store::{self, Filter, Found, Kept, Which};
 use crate::{Config, Error, NotificationId};
 
 /// How many can be marked one by one at once.
@@ -83,13 +83,13 @@ impl Inbox {
         let reading = async {
             let mut connection = self.db.connection().await?;
             let position = before.unwrap_or(i64::MAX);
-            let found = store::before(&mut connection, user, position, filter, now, limit).await?;
+            let found =
+                store::before((&self.db, &mut connection), user, position, filter, now, limit).await?;
             let counts = store::counts(&mut connection, user, now).await?;
             Ok::<_, db::Error>((found, counts))
         };
-        let (notifications, counts) = self.db.bounded(reading).await?;
-        let is_full = notifications.len() >= limit as usize;
-        let next = notifications.last().filter(|_| is_full).map(|last| last.position);
+        let (Found { notifications, rows, last }, counts) = self.db.bounded(reading).await?;
+        let next = last.filter(|_| rows >= limit as usize);
         Ok(Page { notifications, next, counts, head })
     }
 
@@ -97,7 +97,7 @@ impl Inbox {
     pub async fn get(&self, user: Uuid, id: NotificationId) -> Result<Notification, Error> {
         let reading = async {
             let mut connection = self.db.connection().await?;
-            store::one(&mut connection, user, *id.as_uuid()).await
+            store::one((&self.db, &mut connection), user, *id.as_uuid()).await
         };
         let now = self.clock.now().as_millis();
         let found = self.db.bounded(reading).await?;
@@ -128,11 +128,11 @@ impl Inbox {
         let now = self.clock.now();
         let reading = async {
             let mut connection = self.db.connection().await?;
-            store::after(&mut connection, user, position, now, limit).await
+            store::after((&self.db, &mut connection), user, position, now, limit).await
         };
-        let notifications = self.db.bounded(reading).await?;
-        let more = notifications.len() >= limit as usize;
-        let last = notifications.last().map_or(position, |last| last.position);
+        let Found { notifications, rows, last } = self.db.bounded(reading).await?;
+        let more = rows >= limit as usize;
+        let last = last.unwrap_or(position);
         Ok(Rest { notifications, up_to: if more { last } else { last.max(head) }, more })
     }
 

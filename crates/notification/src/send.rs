@@ -5,14 +5,14 @@ use std::sync::Arc;
 use account::UserId;
 use base::Timestamp;
 use base::id::Uuid;
-use db::{Earlier, IdempotencyKey, Tx};
+use db::{Earlier, Fingerprint, IdempotencyKey, Tx};
 use runtime::telemetry::TraceContext;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 
 use crate::broadcast::Broadcast;
-use crate::model::{Addressed, Channel, Message, Texts};
+use crate::model::{Addressed, Channel, Message, Text, Texts};
 use crate::service::Made;
 use crate::{Error, Notifications};
 
@@ -64,7 +64,8 @@ pub struct Sent {
 impl Notifications {
     /// Tells users. Also says whether that had been done before, under the same key.
     pub async fn send(&self, caller: &str, key: &str, request: &Request) -> Result<(Sent, bool), Error> {
-        let key = IdempotencyKey::new(caller, key, request.canonical().as_bytes())?;
+        let key = IdempotencyKey::new(caller, key, request.fingerprint())?
+            .or_before(request.before_fingerprints().as_bytes());
         let message = Arc::new(self.message(request)?);
         // Before the transaction: whoever has a connection and waits for another one may wait for ever.
         let known = match &request.to {
@@ -86,9 +87,11 @@ impl Notifications {
         let mut tx = self.begin().await?;
         match earlier(&mut tx, key).await? {
             Earlier::Answer(answer) => {
-                let sent = serde_json::from_str(&answer).map_err(|_| Error::KeyReused)?;
+                let corrupt = |cause| self.0.db.corrupt("idempotency_keys", key.row(), cause);
+                let sent = serde_json::from_str(&answer).map_err(corrupt)?;
                 Ok(((sent, true), Made::default()))
             }
+            Earlier::Unreadable(cause) => Err(self.0.db.corrupt("idempotency_keys", key.row(), cause).into()),
             Earlier::OtherRequest => Err(Error::KeyReused),
             Earlier::Nothing => {
                 let (sent, made) = self.send_in(&mut tx, request, known, message).await?;
@@ -217,8 +220,30 @@ fn check_texts(texts: &Texts) -> Result<(), Error> {
 }
 
 impl Request {
-    /// What makes two requests the same.
-    fn canonical(&self) -> String {
+    /// What makes two requests the same. A test pins it: see [`Fingerprint`].
+    fn fingerprint(&self) -> Fingerprint {
+        let fingerprint = Fingerprint::of("notification.send");
+        let fingerprint = match &self.to {
+            Recipients::All => fingerprint.text("all"),
+            Recipients::Users(users) => {
+                fingerprint.text("users").list(users.iter(), |list, user| list.id(user.as_uuid()))
+            }
+        };
+        let fingerprint = match &self.content {
+            Content::Template(name) => fingerprint.text("template").text(name),
+            Content::Texts(texts, channels) => fingerprint
+                .text("texts")
+                .list(texts.iter(), |list, (language, Text { title, body })| {
+                    list.text(language).text(title).text(body)
+                })
+                .list(channels.iter(), |list, channel| list.text(&channel.to_string())),
+        };
+        let expires_at = self.expires_at.map(Timestamp::as_millis);
+        fingerprint.json(&self.data).option(expires_at, Fingerprint::integer)
+    }
+
+    /// What fingerprints were made of before there were forms of them.
+    fn before_fingerprints(&self) -> String {
         let to = match &self.to {
             Recipients::All => "all".to_owned(),
             Recipients::Users(users) => format!("{users:?}"),
@@ -235,4 +260,38 @@ async fn earlier(tx: &mut Tx, key: &IdempotencyKey) -> Result<Earlier, db::Error
         sqlx::query_as(text).bind(key.hash()).bind(key.hash()).fetch_one(connection).await?
     });
     Ok(key.judge(fingerprint.as_deref(), answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn hex(request: &Request) -> String {
+        request.fingerprint().finish().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Computed once by another program. They never change: a retry from before an upgrade would be refused.
+    #[test]
+    fn the_fingerprint_of_a_request_never_changes() {
+        let text = Text { title: "Hello".to_owned(), body: "You".to_owned() };
+        let texts = Texts::from([("en".to_owned(), text)]);
+        let users = [1, 2].map(|number| UserId::from_uuid(Uuid::from_u128(number)));
+        let some = Request {
+            to: Recipients::Users(users.to_vec()),
+            content: Content::Texts(texts, vec![Channel::Live, Channel::Webhook("crm".to_owned())]),
+            data: json!({ "season": 7, "days": [1, 2.5] }),
+            expires_at: Some(Timestamp::from_millis(9_000)),
+        };
+        assert_eq!(hex(&some), "f6c310a7c5c6f3d7b1ab0ec7d44ad7ec4b9e386d6695ca8ff3419e2a98a928c2");
+        let all = Request {
+            to: Recipients::All,
+            content: Content::Template("season".to_owned()),
+            data: json!({}),
+            expires_at: None,
+        };
+        assert_eq!(hex(&all), "066ae6a748b2399a7704764181495429f14eaa312833a573e0d50d0ddd438dce");
+        assert_eq!(all.before_fingerprints(), "all\nTemplate(\"season\")\n{}\nNone");
+    }
 }

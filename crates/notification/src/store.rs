@@ -4,6 +4,7 @@ mod order;
 mod remove;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
+use std::fmt::Display;
 use std::time::Duration;
 
 use base::Timestamp;
@@ -216,12 +217,12 @@ fn padded(users: &[Uuid], filled: usize) -> impl Iterator<Item = Uuid> {
 
 /// Notifications of a user behind a position that have not expired, the first first.
 pub(crate) async fn after(
-    connection: &mut Conn,
+    (db, connection): (&Db, &mut Conn),
     user: Uuid,
     position: i64,
     now: Timestamp,
     limit: u32,
-) -> Result<Vec<Notification>, Error> {
+) -> Result<Found, Error> {
     let text = format!(
         "{COLUMNS} WHERE user_id = ? AND position > ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY position LIMIT ?"
     );
@@ -229,18 +230,18 @@ pub(crate) async fn after(
         let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec()).bind(position);
         query.bind(now.as_millis()).bind(i64::from(limit)).fetch_all(raw).await?
     });
-    Ok(rows.into_iter().map(notification).collect())
+    Ok(found(db, rows))
 }
 
 /// Notifications of a user before a position, the last first.
 pub(crate) async fn before(
-    connection: &mut Conn,
+    (db, connection): (&Db, &mut Conn),
     user: Uuid,
     position: i64,
     filter: Filter,
     now: Timestamp,
     limit: u32,
-) -> Result<Vec<Notification>, Error> {
+) -> Result<Found, Error> {
     let which = match filter {
         Filter::Inbox => "archived_at IS NULL",
         Filter::Unread => "archived_at IS NULL AND read_at IS NULL",
@@ -254,17 +255,21 @@ pub(crate) async fn before(
         let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec()).bind(position);
         query.bind(now.as_millis()).bind(i64::from(limit)).fetch_all(raw).await?
     });
-    Ok(rows.into_iter().map(notification).collect())
+    Ok(found(db, rows))
 }
 
 /// One notification of a user.
-pub(crate) async fn one(connection: &mut Conn, user: Uuid, id: Uuid) -> Result<Option<Notification>, Error> {
+pub(crate) async fn one(
+    (db, connection): (&Db, &mut Conn),
+    user: Uuid,
+    id: Uuid,
+) -> Result<Option<Notification>, Error> {
     let text = format!("{COLUMNS} WHERE user_id = ? AND notification_id = ?");
     let row: Option<Row> = db::on!(connection, raw => {
         let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
         query.bind(id.as_bytes().to_vec()).fetch_optional(raw).await?
     });
-    Ok(row.map(notification))
+    row.map(|row| notification(db, row)).transpose()
 }
 
 pub(crate) async fn counts(connection: &mut Conn, user: Uuid, now: Timestamp) -> Result<Counts, Error> {
@@ -353,23 +358,42 @@ fn written(notification: &Notification) -> (String, String) {
     (serde_json::to_string(&notification.texts).unwrap_or_default(), notification.data.to_string())
 }
 
-fn notification(row: Row) -> Notification {
+/// What a query found. Rows that cannot be read are left out of a list: they are logged, counted, and hold up nobody.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) notifications: Vec<Notification>,
+    /// How many rows there were, and the position of the last one.
+    pub(crate) rows: usize,
+    pub(crate) last: Option<i64>,
+}
+
+fn found(db: &Db, rows: Vec<Row>) -> Found {
+    let (count, last) = (rows.len(), rows.last().map(|row| row.1));
+    let notifications = rows.into_iter().filter_map(|row| notification(db, row).ok()).collect();
+    Found { notifications, rows: count, last }
+}
+
+fn notification(db: &Db, row: Row) -> Result<Notification, Error> {
     let (user, position, id, template, texts, data, created_at, expires_at, seen_at, read_at, archived_at) =
         row;
-    Notification {
-        notification_id: uuid(&id),
-        user_id: uuid(&user),
+    let corrupt = |cause: &dyn Display| {
+        db.corrupt("notification", format!("{} of user {}", uuid(&id), uuid(&user)), cause)
+    };
+    let is_id = |bytes: &[u8]| Uuid::from_slice(bytes).map_err(|cause| corrupt(&cause));
+    Ok(Notification {
+        notification_id: is_id(&id)?,
+        user_id: is_id(&user)?,
         position,
         template,
-        texts: serde_json::from_str(&texts).unwrap_or_default(),
-        data: serde_json::from_str(&data).unwrap_or_default(),
+        texts: serde_json::from_str(&texts).map_err(|cause| corrupt(&cause))?,
+        data: serde_json::from_str(&data).map_err(|cause| corrupt(&cause))?,
         created_at,
         expires_at,
         seen_at,
         read_at,
         archived_at,
         traceparent: None,
-    }
+    })
 }
 
 /// So many places.

@@ -71,7 +71,7 @@ fn request(key: &str, user: UserId, account: AccountId, changes: &[(&str, i64, A
     };
     Request {
         caller: "shop".to_owned(),
-        key: IdempotencyKey::new("shop", key, changes[0].0.as_bytes()).unwrap(),
+        key: IdempotencyKey::new("shop", key, db::Fingerprint::of("test").text(changes[0].0)).unwrap(),
         changes: changes.iter().map(change).collect(),
         traceparent: None,
     }

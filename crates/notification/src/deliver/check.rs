@@ -21,9 +21,10 @@ pub struct Check {
     metrics: Metrics,
 }
 
-/// Delivers what passes the check. The rest is done, and nobody is told.
+/// Delivers what passes the check. What has expired, or is an erased user's, is done, and nobody is told; what cannot be read has failed.
 #[derive(Debug)]
 pub(super) struct Checked<H> {
+    pub(super) table: &'static str,
     pub(super) check: Check,
     pub(super) to: H,
 }
@@ -33,26 +34,40 @@ impl Check {
         Self { db, clock, metrics }
     }
 
-    /// Why each of the items is not to be delivered any more, if it is not.
-    async fn withheld(&self, items: &[Item]) -> Result<Vec<Option<&'static str>>, db::Error> {
+    /// Puts the check before a handler of the items of a table.
+    pub(super) fn before<H>(&self, table: &'static str, to: H) -> Checked<H> {
+        Checked { table, check: self.clone(), to }
+    }
+
+    /// Why each of the items is not to be delivered, if it is not.
+    async fn withheld(
+        &self,
+        table: &'static str,
+        items: &[Item],
+    ) -> Result<Vec<Option<Withheld>>, db::Error> {
         let users: Vec<Uuid> = items.iter().map(|item| item.user).collect();
         let erased = store::erased(&self.db, &users).await?;
         let now = self.clock.now().as_millis();
-        let has_expired = |item: &Item| {
-            // The handler says what is wrong with one that cannot be read.
-            let read: Option<Notification> = serde_json::from_slice(&item.payload).ok();
-            read.and_then(|read| read.expires_at).is_some_and(|end| end <= now)
-        };
-        let why = |item: &Item| {
-            if erased.contains(&item.user) { Some("erased") } else { has_expired(item).then_some("expired") }
+        let why = |item: &Item| match serde_json::from_slice::<Notification>(&item.payload) {
+            _ if erased.contains(&item.user) => Some(Withheld::Erased),
+            Err(cause) => Some(Withheld::Unreadable(self.db.corrupt(table, item.id, cause).to_string())),
+            Ok(read) => read.expires_at.filter(|end| *end <= now).map(|_| Withheld::Expired),
         };
         Ok(items.iter().map(why).collect())
     }
 }
 
+/// Why a delivery is not made.
+enum Withheld {
+    Erased,
+    Expired,
+    /// It is a dead letter.
+    Unreadable(String),
+}
+
 impl<H: Handler> Handler for Checked<H> {
     async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
-        let withheld = match self.check.withheld(items).await {
+        let withheld = match self.check.withheld(self.table, items).await {
             Ok(withheld) => withheld,
             Err(error) => return vec![Outcome::NotTried(chain(&error)); items.len()],
         };
@@ -60,11 +75,14 @@ impl<H: Handler> Handler for Checked<H> {
         let passed: Vec<Item> = passed.map(|(item, _)| item.clone()).collect();
         let delivered = if passed.is_empty() { Vec::new() } else { self.to.handle(&passed).await };
         let mut delivered = delivered.into_iter();
-        let outcome = |why: &Option<&'static str>| match why {
-            Some(why) => {
-                self.check.metrics.withheld(why);
-                Outcome::Done
-            }
+        let withhold = |why| {
+            self.check.metrics.withheld(why);
+            Outcome::Done
+        };
+        let outcome = |why: &Option<Withheld>| match why {
+            Some(Withheld::Erased) => withhold("erased"),
+            Some(Withheld::Expired) => withhold("expired"),
+            Some(Withheld::Unreadable(cause)) => Outcome::Failed(cause.clone()),
             None => delivered
                 .next()
                 .unwrap_or_else(|| Outcome::Again("the handler did not say what came of it".to_owned())),

@@ -15,6 +15,7 @@ mod receiver;
 mod rules;
 mod sending;
 mod streams;
+mod unreadable;
 mod webhooks;
 
 use std::collections::BTreeMap;
@@ -123,6 +124,7 @@ impl House {
         };
         let Setup { config, hot, clock } = setup.clone();
         let mut registry = Registry::default();
+        db.register_metrics(&mut registry);
         let queues = work::Metrics::new(&mut registry, "outbox");
         let live = Live::new(&hot, &config.key_prefix);
         let sends = webhook::Metrics::new(&mut registry);
