@@ -15,6 +15,7 @@ async fn help_is_worth_reading() {
         "dlq replay",
         "dlq discard",
         "webhooks",
+        "broadcasts",
         "token",
         "completions",
     ] {
