@@ -86,7 +86,7 @@ async fn a_begin_that_is_given_up_leaves_no_open_transaction_in_the_pool() {
     let server = need!(SqlServer::private().await);
     let (_database, proxy, db) = through_proxy(&server, 1, 5000).await;
     idle(&db, 1).await;
-    proxy.delay(Duration::from_millis(100)).await;
+    proxy.delay(Duration::from_millis(500)).await;
     assert!(tokio::time::timeout(Duration::from_millis(150), db.begin()).await.is_err());
     proxy.pass().await;
     let mut connection = db.connection().await.unwrap();
