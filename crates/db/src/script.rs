@@ -101,6 +101,27 @@ impl Script {
         }
     }
 
+    /// Adds a statement: its head, up to `IN`, and a list of values. None for no values.
+    pub(crate) fn delete<'a>(
+        &mut self,
+        dialect: Dialect,
+        head: &str,
+        values: impl IntoIterator<Item = Value<'a>>,
+    ) {
+        let mut separator = " IN (";
+        for value in values {
+            if separator.starts_with(' ') {
+                self.0.push_str(head);
+            }
+            self.0.push_str(separator);
+            separator = ",";
+            self.write(dialect, value);
+        }
+        if separator == "," {
+            self.0.push_str(");\n");
+        }
+    }
+
     fn write(&mut self, dialect: Dialect, value: Value<'_>) {
         let Self(text) = self;
         match value {
@@ -167,6 +188,14 @@ mod tests {
             script.ending_with("COMMIT"),
             "INSERT INTO t (a) VALUES (CAST(X'612762' AS TEXT));\nCOMMIT"
         );
+    }
+
+    #[test]
+    fn rows_are_deleted_by_a_list_of_values() {
+        let mut script = Script::default();
+        script.delete(Dialect::MySql, "DELETE FROM t WHERE a", []);
+        script.delete(Dialect::MySql, "DELETE FROM t WHERE a", [Value::Bytes(&[1, 255]), Value::Integer(7)]);
+        assert_eq!(script.ending_with("COMMIT"), "DELETE FROM t WHERE a IN (X'01ff',7);\nCOMMIT");
     }
 
     #[test]

@@ -96,6 +96,13 @@ impl Tx {
         self.script.insert(dialect, head, rows, "");
     }
 
+    /// Deletes the rows with these values when the transaction is committed, with the same message to the server. `head` is the
+    /// statement up to `IN`, and never made of what somebody sent.
+    pub fn delete_at_commit<'a>(&mut self, head: &str, values: impl IntoIterator<Item = Value<'a>>) {
+        let dialect = self.dialect();
+        self.script.delete(dialect, head, values);
+    }
+
     /// Writes now what was to be inserted at the commit so far: a server takes messages up to some size only, and a transaction
     /// may have more to say.
     pub async fn write(&mut self) -> Result<(), Error> {
