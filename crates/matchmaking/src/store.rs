@@ -11,6 +11,7 @@ mod memory;
 mod player;
 mod redis;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ use tokio::sync::Notify;
 
 use crate::error::Error;
 use crate::metrics::Metrics;
-use crate::model::{Moment, Ticket, TicketId};
+use crate::model::{MatchId, Moment, Ticket, TicketId};
 use crate::wire;
 
 pub use self::player::{Claim, Claimed, GoneAfter};
@@ -31,6 +32,9 @@ pub use self::redis::{Coordination, Redises};
 
 /// How long the entries that one consumer has taken are not given to another. Two at once do no harm; they do the work twice.
 pub const RECOVERY_LEASE: Duration = Duration::from_secs(5);
+
+/// How long a match stays marked as abandoned: as long as the longest life of a ticket, after which no engine can make it.
+const MARKED: Duration = Duration::from_secs(86_400);
 
 /// Names an engine among all engines of a store.
 pub(crate) type EngineName = Arc<str>;
@@ -99,6 +103,8 @@ pub struct Fetched {
 /// A match to be written.
 #[derive(Clone, Debug)]
 pub struct Group {
+    /// Refuses the match if it was [marked](Store::mark_abandoned) as abandoned. Only matches with an allocator need it.
+    pub fence: Option<MatchId>,
     pub tickets: Vec<TicketId>,
     /// The encoded assignment.
     pub assignment: Bytes,
@@ -120,6 +126,8 @@ pub enum Outcome {
     Assigned,
     /// This ticket is gone, has left matchmaking or was assigned elsewhere: nothing was written.
     Refused(TicketId),
+    /// The match was given up by a sweeper before it was made: nothing was written.
+    Abandoned,
 }
 
 /// What a store tells those who listen.
@@ -278,6 +286,24 @@ impl Store {
             return Ok(());
         }
         each!(self, store => store.notify(entries, then).await)
+    }
+
+    /// Marks matches as abandoned: from now on [`assign`](Self::assign) refuses them. The mark outlives their tickets.
+    pub async fn mark_abandoned(&self, ids: &[MatchId]) -> Result<(), Error> {
+        if ids.is_empty() {
+            return Ok(());
+        }
+        each!(self, store => store.mark_abandoned(ids).await)
+    }
+
+    /// Returns the matches that were made and are not recorded yet.
+    pub async fn unrecorded_matches(&self) -> Result<HashSet<MatchId>, Error> {
+        let entries = each!(self, store => store.unrecorded_matches().await)?;
+        let ids = |made: &Bytes| -> Vec<MatchId> {
+            let matches = wire::matches_made(made).unwrap_or_default();
+            matches.iter().filter_map(|made| made.match_id.parse().ok()).collect()
+        };
+        Ok(entries.iter().flat_map(ids).collect())
     }
 
     /// What happens from now on, to be told to watchers. The stream ends when the store is lost.

@@ -102,6 +102,7 @@ impl Inner {
         let group = |(made, assignment): &(&Match, &Assignment)| {
             let assignment = wire::assignment_to_wire(assignment);
             Group {
+                fence: None,
                 tickets: made.tickets.iter().map(|ticket| ticket.id.clone()).collect(),
                 assignment: assignment.encode_to_bytes(),
                 made: wire::made(made, assignment, now, traceparent),
@@ -126,6 +127,10 @@ impl Inner {
                         .iter()
                         .for_each(|ticket| waited.observe(ticket.created.age(now).as_secs_f64()));
                     self.metrics.assigned.inc_by(made.tickets.len() as u64);
+                }
+                Outcome::Abandoned => {
+                    self.metrics.refused.get_or_create(&labels).inc();
+                    tracing::warn!(match_id = %made.id, profile, "a match is dropped: it took so long that it was given back");
                 }
                 Outcome::Refused(ticket) => {
                     self.metrics.refused.get_or_create(&labels).inc();

@@ -15,11 +15,11 @@ use tokio::sync::{Notify, broadcast};
 
 use self::players::Owner;
 use super::{
-    Assigned, Deleted, EngineName, Entry, Error, Fetched, Found, Group, NewTicket, Outcome, Push,
+    Assigned, Deleted, EngineName, Entry, Error, Fetched, Found, Group, MARKED, NewTicket, Outcome, Push,
     RECOVERY_LEASE, Rules, Seen, Status, Then,
 };
 use crate::metrics::Metrics;
-use crate::model::TicketId;
+use crate::model::{MatchId, TicketId};
 
 /// How many pushes a slow listener may be behind before it has to ask.
 const PUSHES: usize = 4096;
@@ -49,6 +49,8 @@ struct State {
     players: HashMap<Uuid, BTreeSet<TicketId>>,
     /// When each ticket that can be is overdue.
     due: BTreeSet<(Timestamp, TicketId)>,
+    /// Matches that must not be made, and until when that is remembered.
+    abandoned: HashMap<MatchId, Timestamp>,
     entries: BTreeMap<u64, Unrecorded>,
     last_entry: u64,
     /// How many bytes the entries have.
@@ -132,6 +134,9 @@ impl State {
     }
 
     fn outcome(&self, group: &Group, check: bool) -> Outcome {
+        if group.fence.is_some_and(|id| self.abandoned.contains_key(&id)) {
+            return Outcome::Abandoned;
+        }
         let in_the_way = |id: &&TicketId| {
             let assigned = self.tickets.get(*id).is_some_and(|kept| kept.assignment.is_some());
             assigned || check && !self.is_indexed(id)
@@ -293,6 +298,17 @@ impl Memory {
         drop(state);
         self.notified.notify_waiters();
         Ok(())
+    }
+
+    pub(super) async fn mark_abandoned(&self, ids: &[MatchId]) -> Result<(), Error> {
+        let (mut state, now) = self.state();
+        state.abandoned.retain(|_, until| *until > now);
+        state.abandoned.extend(ids.iter().map(|id| (*id, now.after(MARKED))));
+        Ok(())
+    }
+
+    pub(super) async fn unrecorded_matches(&self) -> Result<Vec<Bytes>, Error> {
+        Ok(self.state().0.entries.values().map(|entry| entry.made.clone()).collect())
     }
 
     pub(super) async fn pushes(&self) -> Result<BoxStream<'static, Push>, Error> {

@@ -1,5 +1,6 @@
 //! Tickets in Redis: the five keys that minimatch documents, and some of our own (see docs/adr/0004).
 
+mod abandoned;
 mod events;
 mod keys;
 mod lock;
@@ -321,19 +322,14 @@ impl Redis {
         let add = |step: &mut Step| {
             let step = step.arg(check).arg(lifetime);
             for group in groups {
-                step.arg(group.tickets.len()).arg(&group.assignment[..]).arg(&group.made[..]);
+                let fence = group.fence.map(|id| self.keys.abandoned(&id)).unwrap_or_default();
+                step.arg(group.tickets.len()).arg(fence).arg(&group.assignment[..]).arg(&group.made[..]);
                 group.tickets.iter().for_each(|id| step.arg(id.as_str()).end());
             }
         };
-        let (key, obstacles): (Option<String>, Vec<usize>) = self.step(&SCRIPTS.assign, add).await?;
-        let outcomes: Vec<Outcome> = groups
-            .iter()
-            .zip(obstacles)
-            .map(|(group, obstacle)| match obstacle.checked_sub(1).and_then(|at| group.tickets.get(at)) {
-                None => Outcome::Assigned,
-                Some(id) => Outcome::Refused(id.clone()),
-            })
-            .collect();
+        let (key, obstacles): (Option<String>, Vec<i64>) = self.step(&SCRIPTS.assign, add).await?;
+        let outcomes: Vec<Outcome> =
+            groups.iter().zip(obstacles).map(|(group, obstacle)| outcome(group, obstacle)).collect();
         let made = groups.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Assigned);
         let entry = key.map(|key| {
             let made: Vec<&[u8]> = made.map(|(group, _)| &group.made[..]).collect();
@@ -406,6 +402,15 @@ impl Redis {
             pending_since: since.filter(|since| *since >= live).map(|since| since as i64),
             ttl: ttl.try_into().ok().map(Duration::from_millis),
         })
+    }
+}
+
+/// What the script that assigns says of a match.
+fn outcome(group: &Group, obstacle: i64) -> Outcome {
+    match usize::try_from(obstacle).map(|place| place.checked_sub(1).and_then(|at| group.tickets.get(at))) {
+        Err(_) => Outcome::Abandoned,
+        Ok(None) => Outcome::Assigned,
+        Ok(Some(id)) => Outcome::Refused(id.clone()),
     }
 }
 

@@ -141,7 +141,7 @@ fn group(tickets: &[TicketId]) -> Group {
         ..Default::default()
     };
     let made = MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
-    Group { tickets: tickets.to_vec(), assignment: assignment.encode_to_bytes(), made }
+    Group { fence: None, tickets: tickets.to_vec(), assignment: assignment.encode_to_bytes(), made }
 }
 
 async fn unrecorded(world: &World) -> u64 {

@@ -69,6 +69,7 @@ async fn a_ticket_is_cancelled_or_assigned_and_never_both(setup: Setup) {
                 assert!(matches!(seen[..], [Seen::Assigned(_), Seen::Assigned(_)]), "{seen:?}");
                 made.push((format!("match {number}"), vec![stayer, leaver]));
             }
+            Outcome::Abandoned => panic!("nobody gave it up"),
             Outcome::Refused(id) => {
                 assert_eq!((deleted, &id), (Deleted::Done, &leaver), "match {number}");
                 assert_eq!(seen, [Seen::Gone, Seen::Waiting]);

@@ -29,6 +29,7 @@ macro_rules! for_every_store {
     };
 }
 
+mod abandoning;
 mod assigning;
 mod cancelling;
 mod events;

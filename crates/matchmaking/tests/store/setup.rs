@@ -287,7 +287,7 @@ pub(crate) fn group(name: &str, tickets: Vec<TicketId>) -> Group {
         ..Default::default()
     };
     let made = playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
-    Group { tickets, assignment: assignment.encode_to_bytes(), made }
+    Group { fence: None, tickets, assignment: assignment.encode_to_bytes(), made }
 }
 
 /// The connection of an encoded assignment.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::model::TicketId;
+use crate::model::{MatchId, TicketId};
 
 /// Makes the names of keys.
 #[derive(Clone, Debug)]
@@ -55,6 +55,11 @@ impl Keys {
     /// Ours: a sorted set of the same ids as `all`, by the microsecond of their creation.
     pub(super) fn queue(&self) -> String {
         self.key("ticketQueue")
+    }
+
+    /// Ours: says that a match must not be made.
+    pub(super) fn abandoned(&self, id: &MatchId) -> String {
+        format!("{}abandoned:{id}", self.prefix)
     }
 
     /// Ours: a stream of the matches that are not recorded in SQL yet.
