@@ -26,6 +26,10 @@ pub struct Config {
     pub assignments_url: Option<HotUrl>,
     /// A Redis from which tickets are read first.
     pub replica_url: Option<HotUrl>,
+    /// How long after its request an allocation that nobody settled is given back.
+    pub abandon_after: Duration,
+    /// The queue of give-back calls.
+    pub abandoned: work::Config,
     /// What players can ask for, by name.
     pub queues: BTreeMap<String, Queue>,
     profiles: BTreeMap<String, ProfileConfig>,
@@ -49,7 +53,10 @@ struct AssignerConfig {
     kind: AssignerKind,
     addresses: Vec<String>,
     url: Option<Url>,
+    abandon_url: Option<Url>,
     secrets: Option<Secrets>,
+    /// Of one request.
+    timeout: Option<Duration>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,6 +110,8 @@ impl Section for Config {
                 evaluator_timeout: reader.get_within("evaluator_timeout", Duration::from_millis(1)..=day),
                 assigner_timeout: reader.get_within("assigner_timeout", Duration::from_millis(1)..=day),
             },
+            abandon_after: reader.get_within("abandon_after", Duration::from_millis(100)..=day),
+            abandoned: reader.section("abandoned"),
             queues: reader.tables("queues"),
             profiles: reader.tables("profiles"),
             assigners: reader.tables("assigners"),
@@ -128,6 +137,22 @@ impl Config {
              tick that takes its time loses its tickets to another engine"
                 .to_owned()
         });
+        let allocates = self.assigners.values().any(|assigner| assigner.kind == AssignerKind::Webhook);
+        reader.check(
+            &["abandon_after", "assigner_timeout"],
+            !allocates || engine.assigner_timeout < self.abandon_after,
+            || {
+                "abandon_after must be longer than assigner_timeout, or matches under way are given back"
+                    .to_owned()
+            },
+        );
+        for (name, assigner) in &self.assigners {
+            let key = format!("assigners.{name}.timeout");
+            let fits = assigner.timeout.is_none_or(|timeout| timeout <= engine.assigner_timeout);
+            reader.check(&[&key, "assigner_timeout"], fits, || {
+                format!("assigners.{name}.timeout must not be longer than assigner_timeout, which is for all attempts")
+            });
+        }
         reader.check(&["gather", "tick"], engine.gather <= engine.tick, || {
             "gather must not be longer than tick".to_owned()
         });
@@ -158,7 +183,14 @@ impl Config {
             let profile = ProfileConfig { players: 2, assigner: assigner.clone(), pools: BTreeMap::new() };
             self.profiles.insert("duel".to_owned(), profile);
             let addresses = vec![format!("{}.demo.invalid:7777", StaticList::MATCH_ID)];
-            let demo = AssignerConfig { kind: AssignerKind::Static, addresses, url: None, secrets: None };
+            let demo = AssignerConfig {
+                kind: AssignerKind::Static,
+                addresses,
+                url: None,
+                abandon_url: None,
+                secrets: None,
+                timeout: None,
+            };
             self.assigners.insert(assigner, demo);
         }
         if self.queues.is_empty() {
@@ -167,14 +199,21 @@ impl Config {
         self
     }
 
-    /// The profiles, ready to run.
-    pub fn profiles(&self, clock: &Clock) -> Result<Vec<Profile>, PluginError> {
-        let mut assigners: BTreeMap<&str, Arc<dyn Assigner>> = BTreeMap::new();
-        for (name, assigner) in &self.assigners {
-            assigners.insert(name, assigner.build(self.engine.assigner_timeout, clock)?);
-        }
+    /// The assigners by their names, ready to run.
+    pub fn assigners(&self, clock: &Clock) -> Result<BTreeMap<String, Arc<dyn Assigner>>, PluginError> {
+        let build = |(name, assigner): (&String, &AssignerConfig)| {
+            Ok((name.clone(), assigner.build(name, self.engine.assigner_timeout, clock)?))
+        };
+        self.assigners.iter().map(build).collect()
+    }
+
+    /// The profiles with their assigners, ready to run.
+    pub fn profiles(
+        &self,
+        assigners: &BTreeMap<String, Arc<dyn Assigner>>,
+    ) -> Result<Vec<Profile>, PluginError> {
         let profile = |(name, profile): (&String, &ProfileConfig)| {
-            let assigner = assigners.get(profile.assigner.as_str()).cloned();
+            let assigner = assigners.get(&profile.assigner).cloned();
             Ok(Profile {
                 name: name.as_str().into(),
                 pools: profile.pools(),
@@ -199,10 +238,18 @@ impl ProfileConfig {
 }
 
 impl AssignerConfig {
-    fn build(&self, timeout: Duration, clock: &Clock) -> Result<Arc<dyn Assigner>, PluginError> {
+    fn build(&self, name: &str, limit: Duration, clock: &Clock) -> Result<Arc<dyn Assigner>, PluginError> {
         Ok(match (self.kind, &self.url) {
             (AssignerKind::Webhook, Some(url)) => {
-                let config = WebhookConfig { url: url.clone(), secrets: self.secrets.clone(), timeout };
+                let config = WebhookConfig {
+                    name: name.into(),
+                    url: url.clone(),
+                    abandon_url: self.abandon_url.clone().unwrap_or_else(|| url.clone()),
+                    secrets: self.secrets.clone(),
+                    timeout: self.timeout.unwrap_or(limit / 2),
+                    // It ends by itself, a little before the engine gives it up.
+                    deadline: limit.mul_f64(0.95),
+                };
                 Arc::new(Webhook::new(config, clock.clone())?)
             }
             _ => Arc::new(StaticList::new(self.addresses.clone())),
@@ -262,8 +309,14 @@ impl Section for AssignerConfig {
             kind: reader.get("kind"),
             addresses: reader.optional("addresses").unwrap_or_default(),
             url: reader.optional("url"),
+            abandon_url: reader.optional("abandon_url"),
+            timeout: reader.optional("timeout"),
             secrets: secrets.unwrap_or_default(),
         };
+        let least = Duration::from_millis(1);
+        reader.check(&["timeout"], config.timeout.is_none_or(|timeout| timeout >= least), || {
+            "must be at least 1ms".to_owned()
+        });
         match config.kind {
             AssignerKind::Static => reader.check(&["addresses"], !config.addresses.is_empty(), || {
                 "a static assigner needs at least one address".to_owned()
@@ -375,8 +428,7 @@ mod tests {
     }
 
     fn assigner(text: &str) -> Result<AssignerConfig, String> {
-        let reference =
-            "[assigners.NAME]\nkind = \"static\"\n# addresses = []\n# url = \"http://x\"\n# secret = \"x\"\n";
+        let reference = "[assigners.NAME]\nkind = \"static\"\n# addresses = []\n# url = \"http://x\"\n# abandon_url = \"http://x\"\n# timeout = \"5s\"\n# secret = \"x\"\n";
         let text = format!("[assigners.fleet]\nkind = \"webhook\"\nurl = \"http://10.0.0.1/\"\n{text}");
         let loaded = load(Layers::new(reference).with_file_text(Path::new("play.toml"), &text));
         let assigners = loaded.map(|Loaded { config: Assigners(assigners), .. }| assigners);

@@ -8,6 +8,7 @@
 //! Whatever fails, fails for its own tickets only, and those are released in the same tick. What cannot be released because the
 //! store is away is owed, and released first thing when it is back.
 
+mod allocate;
 mod assigners;
 mod evaluator;
 mod fifo;
@@ -31,6 +32,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::allocation::Allocations;
 use crate::error::Error;
 use crate::metrics::{FailureLabels, Metrics};
 use crate::model::{Match, Ticket, TicketId};
@@ -40,7 +42,10 @@ use crate::store::{EngineName, Store};
 pub use assigners::StaticList;
 pub use evaluator::BestFirst;
 pub use fifo::Fifo;
-pub use plugins::{Answer, Assigner, Evaluator, MatchFunction, PluginError, Pools, Profile};
+pub use plugins::{
+    Allocated, Allocator, Answer, Assigner, Evaluator, MatchFunction, NotAllocated, PluginError, Pools,
+    Profile,
+};
 pub use webhook::{Webhook, WebhookConfig};
 
 /// How many ticks may settle at once.
@@ -96,6 +101,8 @@ struct Inner {
     known: Mutex<HashMap<TicketId, Arc<Ticket>>>,
     /// Tickets that could not be released.
     owed: Mutex<Vec<TicketId>>,
+    /// Where allocations are written down, unless the engine does without.
+    allocations: Option<Allocations>,
     /// How many tickets of ours are being assigned.
     settling: AtomicU64,
 }
@@ -142,6 +149,7 @@ impl Engine {
             is_held_back: AtomicBool::new(false),
             known: Mutex::default(),
             owed: Mutex::default(),
+            allocations: None,
             settling: AtomicU64::new(0),
         }))
     }
@@ -159,6 +167,15 @@ impl Engine {
     pub fn with_recorder(self, recorder: Arc<dyn Record>) -> Self {
         match Arc::try_unwrap(self.0) {
             Ok(inner) => Self(Arc::new(Inner { recorder: Some(recorder), ..inner })),
+            Err(running) => Self(running),
+        }
+    }
+
+    /// The same engine, which gives back the servers of matches that are not made. Only before it runs. Without it nothing
+    /// is given back.
+    pub fn with_allocations(self, allocations: Allocations) -> Self {
+        match Arc::try_unwrap(self.0) {
+            Ok(inner) => Self(Arc::new(Inner { allocations: Some(allocations), ..inner })),
             Err(running) => Self(running),
         }
     }

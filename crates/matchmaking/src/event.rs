@@ -62,5 +62,5 @@ pub fn events() -> Vec<EventKind> {
         },
     });
     let summary = "A match was made, and its tickets were assigned to a server.";
-    vec![EventKind { kind: MATCH_MADE, summary, key: "{match_id}", schema }]
+    vec![EventKind { kind: MATCH_MADE, summary, key: "{match_id}", schema }, crate::allocation::event_kind()]
 }

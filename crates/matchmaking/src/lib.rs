@@ -10,10 +10,12 @@
 //! - a player has one ticket, or one in each queue that allows more, and no player reaches another's
 //! - every match that players were notified of is recorded, and becomes an event under the match's id
 //! - what fails costs nobody a ticket: it goes on waiting
+//! - a server that an allocator was asked for is used by its match or given back, never both
 //!
 //! Failure modes: while the store is away, calls fail with `Unavailable`, engines do nothing. A store that comes
 //! back empty is a store without tickets: watchers are told that theirs are gone.
 
+pub mod allocation;
 mod config;
 pub mod engine;
 mod error;
@@ -28,6 +30,7 @@ pub mod store;
 mod wire;
 
 pub use self::config::Config;
+pub use allocation::{ABANDONED, Allocations, MIGRATIONS};
 pub use engine::Engine;
 pub use error::Error;
 pub use event::events;

@@ -49,6 +49,19 @@ pub struct Instruments {
     pub(crate) unrecorded_entries: Gauge,
     pub(crate) unrecorded_bytes: Gauge,
     pub(crate) held_back: Gauge,
+    pub(crate) allocations_open: Gauge,
+    matches_abandoned: Family<ReasonLabels, Counter>,
+    unreadable: Family<AssignerLabels, Counter>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AssignerLabels {
+    assigner: String,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -102,6 +115,9 @@ impl Metrics {
             unrecorded_entries: Gauge::default(),
             unrecorded_bytes: Gauge::default(),
             held_back: Gauge::default(),
+            allocations_open: Gauge::default(),
+            matches_abandoned: Family::default(),
+            unreadable: Family::default(),
         };
         this.register_with_minimatch_names(registry);
         this.register_our_own(registry);
@@ -130,6 +146,19 @@ impl Instruments {
             Unit::Seconds,
             self.function_latency.clone(),
         );
+    }
+
+    /// Counts a match that was abandoned.
+    pub(crate) fn match_abandoned(&self, reason: &'static str) {
+        self.matches_abandoned.get_or_create(&ReasonLabels { reason }).inc();
+    }
+
+    /// Counts items of an assigner's answer that could not be used.
+    pub(crate) fn unreadable(&self, assigner: &str, items: u64) {
+        if items > 0 {
+            let labels = AssignerLabels { assigner: assigner.to_owned() };
+            self.unreadable.get_or_create(&labels).inc_by(items);
+        }
     }
 
     fn register_our_own(&self, registry: &mut Registry) {
@@ -171,6 +200,21 @@ impl Instruments {
             "failures",
             "Match functions, evaluators, assigners and writes that failed or took too long",
             self.failures.clone(),
+        );
+        registry.register(
+            "allocations_open",
+            "Matches for which an assigner was asked and that are neither recorded nor given back",
+            self.allocations_open.clone(),
+        );
+        registry.register(
+            "matches_abandoned",
+            "Matches that were not made and whose servers are given back",
+            self.matches_abandoned.clone(),
+        );
+        registry.register(
+            "assignments_unreadable",
+            "Items of an assigner's answer that could not be used",
+            self.unreadable.clone(),
         );
         registry.register("joins", "Requests of players to wait in a queue", self.joins.clone());
         registry.register(

@@ -24,8 +24,9 @@ use sha2::{Digest, Sha256};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::metrics::Metrics;
+use crate::model::MatchId;
 use crate::store::{Entry, Store, Then};
-use crate::{event, wire};
+use crate::{allocation, event, wire};
 
 /// How long players wait for SQL before they are notified of a match that is not recorded.
 const RECORDED_WITHIN: Duration = Duration::from_secs(1);
@@ -266,6 +267,10 @@ impl Rows {
             self.outbox.append_unreadable(tx, row_id(&entry.made, 0), &entry.made);
             return 0;
         };
+        // The servers of these matches are used: nobody has to give them back.
+        let allocated = matches.iter().filter(|made| made.is_allocated);
+        let allocated: Vec<MatchId> = allocated.filter_map(|made| made.match_id.parse().ok()).collect();
+        allocation::forget_in(tx, &allocated);
         let (mut events, mut size, mut row) = (Vec::with_capacity(matches.len()), 0, 0);
         let mut append = |tx: &mut Tx, events: &mut Vec<Event>| {
             self.outbox.append_batch(tx, row_id(&entry.made, row), events);

@@ -74,6 +74,7 @@ pub(crate) fn assignment_to_wire(assignment: &Assignment) -> openmatch::Assignme
 pub(crate) fn made(
     made: &Match,
     assignment: openmatch::Assignment,
+    is_allocated: bool,
     at: base::Timestamp,
     traceparent: &str,
 ) -> Bytes {
@@ -87,6 +88,7 @@ pub(crate) fn made(
         made_at: at.as_millis(),
         traceparent: traceparent.to_owned(),
         user_ids: users.iter().map(Uuid::to_string).collect(),
+        is_allocated,
         ..Default::default()
     };
     playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes()

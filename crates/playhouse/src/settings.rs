@@ -362,4 +362,17 @@ mod tests {
         assert!(text.contains("at most restart_backoff_max"), "{text}");
         assert_eq!(problems.0.len(), 3);
     }
+
+    #[test]
+    fn allocations_are_not_given_back_while_their_assigner_is_asked() {
+        let problems = load(
+            "[matchmaking]\nabandon_after = \"10s\"\nassigner_timeout = \"10s\"\n\
+             [matchmaking.assigners.fleet]\nkind = \"webhook\"\nurl = \"http://127.0.0.1:9000\"\ntimeout = \"11s\"\n",
+        )
+        .unwrap_err();
+        let text = problems.to_string();
+        assert!(text.contains("abandon_after must be longer than assigner_timeout"), "{text}");
+        assert!(text.contains("assigners.fleet.timeout must not be longer than assigner_timeout"), "{text}");
+        assert_eq!(problems.0.len(), 2);
+    }
 }

@@ -37,6 +37,7 @@ pub(crate) const MIGRATIONS: &[Migrations] = &[
     account::MIGRATIONS,
     entitlement::MIGRATIONS,
     notification::MIGRATIONS,
+    matchmaking::MIGRATIONS,
 ];
 
 /// Why a process cannot start.
@@ -67,9 +68,11 @@ impl Start {
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
         let (operator, lock_slot, outbox_slot) = (Arc::default(), Arc::default(), Arc::default());
         let (issuer_slot, notification_slot) = (door::Slot::default(), notification::Slot::default());
+        let allocations_slot = matchmaking::allocation::AllocationsSlot::default();
         let listening = sockets.url(Listener::Gateway);
         let admin = admin(readiness.clone(), metrics.clone())
             .merge(matchmaking::operator_routes(&operator))
+            .merge(matchmaking::allocation::allocation_routes(&allocations_slot))
             .merge(locks::routes(&lock_slot))
             .merge(outbox::operator_routes(&outbox_slot))
             .merge(notification::operator_routes(&notification_slot))
@@ -106,6 +109,7 @@ impl Start {
         let matchmaker =
             Matchmaker::open(id, &clock, &settings, stores, &metrics, &reach, &readiness).await?;
         let _ = operator.set(matchmaker.operator.clone());
+        let _ = allocations_slot.set(matchmaker.allocations.clone());
         let stores = (&db, &locks, &hot, &bus);
         let outbox = (&outbox, &queue_metrics);
         let services = Services::open(id, &clock, &settings, stores, outbox, &metrics).await?;

@@ -36,7 +36,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("hot", &["base", "config"]),
     ("limits", &["base", "config", "hot"]),
     ("load", &[]),
-    ("matchmaking", &["base", "bus", "config", "db", "hot", "outbox", "proto", "runtime", "webhook"]),
+    ("matchmaking", &["base", "bus", "config", "db", "hot", "outbox", "proto", "runtime", "webhook", "work"]),
     ("notification", &["account", "base", "bus", "config", "db", "hot", "runtime", "webhook", "work"]),
     ("oidc", &["base", "config"]),
     ("outbox", &["base", "bus", "db", "runtime", "work"]),

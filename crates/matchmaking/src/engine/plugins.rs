@@ -6,8 +6,10 @@
 use std::error::Error;
 use std::sync::Arc;
 
+use base::error::chain;
 use futures::future::BoxFuture;
 
+use crate::allocation::AbandonedMatch;
 use crate::model::{Assignment, Match, MatchId, Moment, Pool, Proposal, Ticket};
 
 /// What went wrong in a plugin, for the log.
@@ -44,6 +46,56 @@ pub trait Evaluator: Send + Sync + 'static {
 pub trait Assigner: Send + Sync + 'static {
     /// Returns where each match is played. A match that is left out is not made; its tickets go on waiting.
     fn assign<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<(MatchId, Assignment)>>;
+
+    /// Returns the allocator behind this assigner, if its servers must be given back when their match is not made. The engine
+    /// then calls [`Allocator::allocate`] instead of [`assign`](Self::assign), and keeps a row per match until the match is
+    /// made or given back. By default there is none, and an assignment costs no row.
+    fn allocator(&self) -> Option<&dyn Allocator> {
+        None
+    }
+}
+
+/// Allocates game servers that must be given back when their match is not made.
+pub trait Allocator: Send + Sync {
+    /// Names the allocator in rows and give-back calls. It must stay the same over restarts.
+    fn name(&self) -> &str;
+
+    /// Returns how many matches it may be asked for at the moment. An allocator that fails can ask to be spared.
+    fn limit(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Allocates a server for each match. A retry must name the same matches under the same ids.
+    fn allocate<'a>(&'a self, matches: &'a [Match]) -> BoxFuture<'a, Result<Allocated, NotAllocated>>;
+
+    /// Gives back whatever was allocated for a match that is not made. It is called at least once, also for matches for which
+    /// nothing was allocated.
+    fn give_back<'a>(&'a self, abandoned: &'a AbandonedMatch) -> Answer<'a, ()>;
+}
+
+/// An allocator's answer. A match that is in neither list has no server.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Allocated {
+    pub servers: Vec<(MatchId, Assignment)>,
+    /// Matches for which a server may have been allocated that nobody can use. They are given back.
+    pub lost: Vec<MatchId>,
+    /// How many items of the answer could not be read.
+    pub unreadable: u64,
+}
+
+/// An allocator did not answer.
+#[derive(Debug)]
+pub struct NotAllocated {
+    pub cause: String,
+    /// Whether servers may have been allocated all the same. If so, all matches that were asked for are given back.
+    pub in_doubt: bool,
+}
+
+impl NotAllocated {
+    /// The answer is unknown: servers may have been allocated.
+    pub fn in_doubt(cause: &(dyn Error + 'static)) -> Self {
+        Self { cause: chain(cause), in_doubt: true }
+    }
 }
 
 /// A kind of match: who is considered, how matches are made of them, and where they are played.

@@ -1,6 +1,6 @@
 //! The second half of a tick: from matches to assignments.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -11,6 +11,7 @@ use runtime::fault;
 use runtime::telemetry::TraceContext;
 use tokio::time::Instant;
 
+use super::allocate::Servers;
 use super::{Inner, Proposed, Tick, call};
 use crate::error::Error;
 use crate::metrics::ProfileLabels;
@@ -47,41 +48,47 @@ impl Inner {
     /// Finds servers for the matches of one profile and writes what was found.
     async fn assign(&self, profile: Arc<str>, matches: Vec<Match>) -> Tick {
         let matches: Arc<[Match]> = matches.into();
-        let (assigned, failures) = match self.find_servers(&profile, &matches).await {
-            Ok(servers) => match self.write(&profile, &matches, servers).await {
-                Ok(assigned) => (assigned, 0),
-                Err(error) => {
-                    // Written or not: releasing does no harm to what is assigned.
-                    self.fail(&profile, "assign", &chain(&error));
-                    (HashSet::new(), 1)
-                }
-            },
-            Err(cause) => {
-                self.fail(&profile, "assigner", &cause);
-                (HashSet::new(), 1)
+        let mut servers = self.find_servers(&profile, &matches).await;
+        let mut failures = usize::from(servers.is_spared);
+        if let Some((step, cause)) = servers.failure.take() {
+            self.fail(&profile, step, &cause);
+            failures += 1;
+        }
+        let assigned = match self.write(&profile, &matches, &mut servers).await {
+            Ok(assigned) => assigned,
+            Err(error) => {
+                // Written or not: releasing does no harm to what is assigned, and the sweeper finds out which allocations are used.
+                self.fail(&profile, "assign", &chain(&error));
+                failures += 1;
+                HashSet::new()
             }
         };
         let left = matches.iter().filter(|made| !assigned.contains(&made.id)).flat_map(|made| &made.tickets);
         let left: Vec<TicketId> = left.map(|ticket| ticket.id.clone()).collect();
         self.release(&left).await;
+        self.give_up(&profile, servers.unused).await;
         let all: usize = matches.iter().map(|made| made.tickets.len()).sum();
         Tick { fetched: 0, assigned: all - left.len(), released: left.len(), failures }
     }
 
-    async fn find_servers(
-        &self,
-        profile: &str,
-        matches: &Arc<[Match]>,
-    ) -> Result<HashMap<MatchId, Assignment>, String> {
+    async fn find_servers(&self, profile: &str, matches: &Arc<[Match]>) -> Servers {
         let Some(profile) = self.profiles.iter().find(|known| *known.name == *profile) else {
-            return Ok(HashMap::new());
+            return Servers::default();
         };
         let started = Instant::now();
-        let (assigner, given) = (profile.assigner.clone(), matches.clone());
-        let work = async move { assigner.assign(&given).await };
-        let assigned = call(self.config.assigner_timeout, work).await;
+        let assigner = profile.assigner.clone();
+        let servers = if assigner.allocator().is_some() {
+            self.allocate(assigner, matches).await
+        } else {
+            let given = matches.clone();
+            let work = async move { assigner.assign(&given).await };
+            match call(self.config.assigner_timeout, work).await {
+                Ok(found) => Servers { found: found.into_iter().collect(), ..Servers::default() },
+                Err(cause) => Servers::failed("assigner", cause),
+            }
+        };
         self.metrics.assigner_latency.observe(started.elapsed().as_secs_f64());
-        Ok(assigned?.into_iter().collect())
+        servers
     }
 
     /// Returns the matches that were made.
@@ -89,10 +96,10 @@ impl Inner {
         &self,
         profile: &str,
         matches: &[Match],
-        servers: HashMap<MatchId, Assignment>,
+        servers: &mut Servers,
     ) -> Result<HashSet<MatchId>, Error> {
         let found: Vec<(&Match, &Assignment)> =
-            matches.iter().filter_map(|made| Some((made, servers.get(&made.id)?))).collect();
+            matches.iter().filter_map(|made| Some((made, servers.found.get(&made.id)?))).collect();
         if found.is_empty() {
             return Ok(HashSet::new());
         }
@@ -102,10 +109,10 @@ impl Inner {
         let group = |(made, assignment): &(&Match, &Assignment)| {
             let assignment = wire::assignment_to_wire(assignment);
             Group {
-                fence: None,
+                fence: servers.is_fenced.then_some(made.id),
                 tickets: made.tickets.iter().map(|ticket| ticket.id.clone()).collect(),
                 assignment: assignment.encode_to_bytes(),
-                made: wire::made(made, assignment, now, traceparent),
+                made: wire::made(made, assignment, servers.is_fenced, now, traceparent),
             }
         };
         let groups: Vec<Group> = found.iter().map(group).collect();
@@ -133,6 +140,7 @@ impl Inner {
                     tracing::warn!(match_id = %made.id, profile, "a match is dropped: it took so long that it was given back");
                 }
                 Outcome::Refused(ticket) => {
+                    servers.unused.refused(made.id);
                     self.metrics.refused.get_or_create(&labels).inc();
                     tracing::debug!(%ticket, profile, "a match is dropped: the ticket is gone or assigned elsewhere");
                 }

@@ -1,29 +1,52 @@
-//! The assigner that asks a service of the game.
+//! The assigner that asks a service of the game, and gives back the servers that are not used.
 //!
-//! The request is signed as Standard Webhooks describes it.
+//! Requests are signed as Standard Webhooks describes it. One that gets no answer, or a passing error, is repeated under the same
+//! `webhook-id` with the same body, so that the service can answer it idempotently.
+
+mod answer;
+mod breaker;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
-use base::Clock;
+use base::error::chain;
+use base::{Backoff, Clock, Timestamp};
+use bytes::Bytes;
 use futures::FutureExt;
-use serde::{Deserialize, Serialize};
+use futures::future::BoxFuture;
+use reqwest::StatusCode;
+use serde::Serialize;
+use tokio::time::Instant;
 use url::Url;
-use webhook::Secrets;
+use webhook::{Id, Secrets};
 
-use super::plugins::{Answer, Assigner, PluginError};
+use self::breaker::Breaker;
+use super::plugins::{Allocated, Allocator, Answer, Assigner, NotAllocated, PluginError};
+use crate::allocation::AbandonedMatch;
 use crate::model::{Assignment, Match, MatchId, Ticket};
 
 /// How much of an answer is read.
 const MAX_ANSWER: usize = 16 << 20;
+/// How often one question is asked, the first time included. Few, because its tickets are held meanwhile.
+const ATTEMPTS: u32 = 5;
+/// Between two attempts.
+const AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 /// Where the service is.
 #[derive(Clone, Debug)]
 pub struct WebhookConfig {
+    /// Names the service in allocations and give-back calls.
+    pub name: Arc<str>,
     pub url: Url,
+    /// Where matches that are not made are given back.
+    pub abandon_url: Url,
     /// Signs the requests.
     pub secrets: Option<Secrets>,
+    /// How long one request may take.
     pub timeout: Duration,
+    /// How long all attempts at one question may take.
+    pub deadline: Duration,
 }
 
 /// Asks a service where matches are played.
@@ -32,10 +55,14 @@ pub struct Webhook {
     config: WebhookConfig,
     client: reqwest::Client,
     clock: Clock,
+    breaker: Breaker,
 }
 
+/// Asks for servers.
 #[derive(Serialize)]
 struct Question<'a> {
+    /// Tells it from `match.abandoned`, which may go to the same address.
+    r#type: &'static str,
     matches: Vec<AskedMatch<'a>>,
 }
 
@@ -57,15 +84,29 @@ struct AskedTicket<'a> {
     tags: &'a [String],
 }
 
-#[derive(Deserialize)]
-struct Reply {
-    assignments: Vec<ReplyAssignment>,
+/// Gives servers back, in the form that Standard Webhooks recommends.
+#[derive(Serialize)]
+struct GiveBack<'a> {
+    r#type: &'static str,
+    timestamp: String,
+    data: GiveBackData<'a>,
 }
 
-#[derive(Deserialize)]
-struct ReplyAssignment {
-    match_id: String,
-    connection: String,
+#[derive(Serialize)]
+struct GiveBackData<'a> {
+    match_id: &'a str,
+    match_profile: &'a str,
+    ticket_ids: &'a [String],
+    reason: &'static str,
+}
+
+/// Why a request was not answered well.
+struct Failure {
+    cause: String,
+    /// Whether the next attempt may succeed.
+    is_passing: bool,
+    /// Whether the service may have done what it was asked for.
+    in_doubt: bool,
 }
 
 impl Webhook {
@@ -75,44 +116,145 @@ impl Webhook {
             .timeout(config.timeout)
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(Self { config, client, clock })
+        Ok(Self { config, client, clock, breaker: Breaker::default() })
     }
 
-    async fn ask(&self, matches: &[Match]) -> Result<Vec<(MatchId, Assignment)>, PluginError> {
-        let question = Question { matches: matches.iter().map(asked_match).collect() };
-        let body = serde_json::to_vec(&question)?;
-        let id = MatchId::generate().to_string().parse()?;
+    /// Asks until there is an answer, the failure is not a passing one, or the time is over.
+    async fn ask(&self, matches: &[Match]) -> Result<Allocated, NotAllocated> {
+        let question =
+            Question { r#type: "match.assign", matches: matches.iter().map(asked_match).collect() };
+        let unsent =
+            |error: &(dyn std::error::Error + 'static)| NotAllocated { cause: chain(error), in_doubt: false };
+        let body = Bytes::from(serde_json::to_vec(&question).map_err(|error| unsent(&error))?);
+        let id: Id = MatchId::generate().to_string().parse().map_err(|error| unsent(&error))?;
+        let until = Instant::now() + self.config.deadline;
+        let (mut in_doubt, mut attempts) = (false, 0);
+        loop {
+            attempts += 1;
+            let left = until.saturating_duration_since(Instant::now()).min(self.config.timeout);
+            let failure = match self.post(&self.config.url, &id, body.clone(), left).await {
+                Ok(text) => return answer::judge(matches, &text),
+                Err(failure) => failure,
+            };
+            in_doubt |= failure.in_doubt;
+            let wait = AGAIN.after(attempts);
+            if !failure.is_passing || attempts == ATTEMPTS || Instant::now() + wait >= until {
+                return Err(NotAllocated { cause: failure.cause, in_doubt });
+            }
+            tracing::warn!(
+                assigner = &*self.config.name,
+                cause = failure.cause,
+                attempts,
+                "asking again for the same matches"
+            );
+            tokio::time::sleep(wait).await;
+        }
+    }
+
+    /// Sends one request and returns the body of an answer that is a success.
+    async fn post(&self, url: &Url, id: &Id, body: Bytes, limit: Duration) -> Result<Vec<u8>, Failure> {
         let request = self
             .client
-            .post(self.config.url.clone())
-            .headers(webhook::headers(&id, self.clock.now(), &body, self.config.secrets.as_ref()))
+            .post(url.clone())
+            .timeout(limit)
+            .headers(webhook::headers(id, self.clock.now(), &body, self.config.secrets.as_ref()))
             .header("content-type", "application/json")
             .body(body);
-        let mut answer = request.send().await?;
-        if !answer.status().is_success() {
-            return Err(format!("the service answered {}", answer.status()).into());
+        let mut answer = request.send().await.map_err(Failure::unanswered)?;
+        let status = answer.status();
+        if !status.is_success() {
+            return Err(Failure::answered(status));
         }
         let mut text = Vec::new();
-        while let Some(chunk) = answer.chunk().await? {
+        while let Some(chunk) = answer.chunk().await.map_err(Failure::unanswered)? {
             if text.len() + chunk.len() > MAX_ANSWER {
-                return Err(format!("the answer is larger than {MAX_ANSWER} bytes").into());
+                let cause = format!("the answer is larger than {MAX_ANSWER} bytes");
+                return Err(Failure { cause, is_passing: false, in_doubt: true });
             }
             text.extend_from_slice(&chunk);
         }
-        let reply: Reply = serde_json::from_slice(&text)?;
-        reply
-            .assignments
-            .into_iter()
-            // Nowhere is no place to play at.
-            .filter(|assigned| !assigned.connection.is_empty())
-            .map(|assigned| Ok((assigned.match_id.parse()?, Assignment::to(assigned.connection))))
-            .collect()
+        Ok(text)
+    }
+
+    async fn abandon(&self, abandoned: &AbandonedMatch) -> Result<(), PluginError> {
+        let message = GiveBack {
+            r#type: "match.abandoned",
+            timestamp: Timestamp::from_millis(abandoned.asked_at).to_rfc3339(),
+            data: GiveBackData {
+                match_id: &abandoned.match_id,
+                match_profile: &abandoned.match_profile,
+                ticket_ids: &abandoned.ticket_ids,
+                reason: abandoned.reason.word(),
+            },
+        };
+        let body = Bytes::from(serde_json::to_vec(&message)?);
+        let id: Id = format!("abandoned_{}", abandoned.match_id).parse()?;
+        match self.post(&self.config.abandon_url, &id, body, self.config.timeout).await {
+            Ok(_) => Ok(()),
+            Err(failure) => Err(failure.cause.into()),
+        }
+    }
+}
+
+impl Failure {
+    /// A connection that was never made carried no question.
+    fn unanswered(error: reqwest::Error) -> Self {
+        let in_doubt = !error.is_connect();
+        // The URL may hold secrets.
+        Self { cause: chain(&error.without_url()), is_passing: true, in_doubt }
+    }
+
+    /// A client error says that the service refused the question as it stands. Anything else may have been done, at least in part.
+    fn answered(status: StatusCode) -> Self {
+        let timed_out = status == StatusCode::REQUEST_TIMEOUT;
+        Self {
+            cause: format!("the service answered {status}"),
+            is_passing: status.is_server_error() || timed_out || status == StatusCode::TOO_MANY_REQUESTS,
+            in_doubt: !status.is_client_error() || timed_out,
+        }
     }
 }
 
 impl Assigner for Webhook {
     fn assign<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<(MatchId, Assignment)>> {
-        self.ask(matches).boxed()
+        let asking = async {
+            match self.allocate(matches).await {
+                Ok(allocated) => Ok(allocated.servers),
+                Err(error) => Err(error.cause.into()),
+            }
+        };
+        asking.boxed()
+    }
+
+    fn allocator(&self) -> Option<&dyn Allocator> {
+        Some(self)
+    }
+}
+
+impl Allocator for Webhook {
+    fn name(&self) -> &str {
+        &self.config.name
+    }
+
+    fn limit(&self) -> usize {
+        self.breaker.limit()
+    }
+
+    fn allocate<'a>(&'a self, matches: &'a [Match]) -> BoxFuture<'a, Result<Allocated, NotAllocated>> {
+        let asking = async {
+            // A call that is given up from outside has failed too.
+            let trial = self.breaker.begin();
+            let answer = self.ask(matches).await;
+            if answer.is_ok() {
+                trial.succeeded();
+            }
+            answer
+        };
+        asking.boxed()
+    }
+
+    fn give_back<'a>(&'a self, abandoned: &'a AbandonedMatch) -> Answer<'a, ()> {
+        self.abandon(abandoned).boxed()
     }
 }
 

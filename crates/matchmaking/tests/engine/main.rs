@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
+mod allocation;
 mod chance;
 mod faults;
+mod fleet;
 mod loops;
 mod matches;
 mod metrics;

@@ -7,8 +7,9 @@ use base::Clock;
 use base::id::ProcessId;
 use db::Db;
 use hot::{Hot, HotUrl, Redis};
+use matchmaking::allocation::{GiveBack, Sweeper};
 use matchmaking::store::Redises;
-use matchmaking::{Engine, Frontend, Operator, Players, Recorder, Store};
+use matchmaking::{Allocations, Engine, Frontend, Operator, Players, Recorder, Store};
 use outbox::Outbox;
 use runtime::http::Routes;
 use runtime::{Metrics, Process};
@@ -29,7 +30,10 @@ pub(super) struct Matchmaker {
     frontend: Option<Frontend>,
     players: Option<Players>,
     engine: Option<(Engine, Recorder)>,
+    /// What gives servers back, where an assigner allocates any.
+    giving_back: Option<(Sweeper, Arc<GiveBack>)>,
     pub(super) operator: Operator,
+    pub(super) allocations: Allocations,
 }
 
 impl Matchmaker {
@@ -56,9 +60,9 @@ impl Matchmaker {
             replica: open("matchmaking.replica_url", &config.replica_url).await?,
         };
         let store = Store::new(hot, redises, config.rules.clone(), clock.clone(), metrics.clone());
-        let profiles = config
-            .profiles(clock)
-            .map_err(|source| StartError::Store { store: "matchmaking.assigners", source })?;
+        let unusable = |source| StartError::Store { store: "matchmaking.assigners", source };
+        let assigners = config.assigners(clock).map_err(unusable)?;
+        let profiles = config.profiles(&assigners).map_err(unusable)?;
         let operator =
             Operator::new(store.clone(), profiles.clone(), config.engine.fetch_limit, clock.clone());
 
@@ -74,13 +78,23 @@ impl Matchmaker {
                 "no matches are made: name at least one [matchmaking.profiles.NAME] in the configuration"
             );
         }
-        let engine = roles.contains(Role::MatchmakingEngine).then(|| {
+        let queue = config.abandoned.clone();
+        let allocations = Allocations::new(db.clone(), outbox.clone(), queue, clock.clone(), metrics.clone());
+        let is_engine = roles.contains(Role::MatchmakingEngine);
+        let allocates = assigners.values().any(|assigner| assigner.allocator().is_some());
+        let giving_back = (is_engine && allocates).then(|| {
+            let sweeper = Sweeper::new(allocations.clone(), store.clone(), config.abandon_after);
+            let calls = GiveBack::new(id, &allocations, assigners.into_values(), config.abandon_after);
+            (sweeper, Arc::new(calls))
+        });
+        let engine = is_engine.then(|| {
             let config = config.engine.clone();
             let engine = Engine::new(id, store.clone(), profiles, config, clock.clone(), metrics.clone());
             let recorder = Recorder::new(id, store, db.clone(), outbox.clone(), metrics);
-            (engine.with_recorder(Arc::new(recorder.clone())), recorder)
+            let engine = engine.with_recorder(Arc::new(recorder.clone()));
+            (engine.with_allocations(allocations.clone()), recorder)
         });
-        Ok(Self { frontend, players, engine, operator })
+        Ok(Self { frontend, players, engine, giving_back, operator, allocations })
     }
 
     /// Starts the loops.
@@ -90,6 +104,9 @@ impl Matchmaker {
                 let frontend = frontend.clone();
                 async move { frontend.run(drain).await }
             });
+        }
+        if let Some((sweeper, calls)) = self.giving_back.clone() {
+            start_giving_back(process, sweeper, calls);
         }
         let Some((engine, recorder)) = self.engine.clone() else { return };
         process.supervise_within(RECORDER, DOWN, move |drain| {
@@ -119,4 +136,21 @@ impl Matchmaker {
     pub(super) fn routes(&self) -> Routes {
         self.frontend.as_ref().map(Frontend::routes).unwrap_or_default()
     }
+}
+
+/// Starts what gives back the servers of matches that were not made.
+fn start_giving_back(process: &mut Process, sweeper: Sweeper, calls: Arc<GiveBack>) {
+    process.supervise_within("matchmaking-sweeper", DOWN, move |drain| {
+        let sweeper = sweeper.clone();
+        async move { sweeper.run(drain).await }
+    });
+    let keeper = calls.clone();
+    process.supervise_within("matchmaking-abandoned", DOWN, move |drain| {
+        let calls = calls.clone();
+        async move { calls.run(drain).await }
+    });
+    process.supervise("matchmaking-abandoned-keeper", move |drain| {
+        let keeper = keeper.clone();
+        async move { keeper.keep(drain).await }
+    });
 }

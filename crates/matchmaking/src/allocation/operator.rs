@@ -1,0 +1,142 @@
+//! What operators see of servers that are given back, and what they can do: the admin port's `/allocations`.
+
+use std::sync::{Arc, OnceLock};
+
+use axum::extract::{Path, Query, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use base::Code;
+use base::error::{Coded, chain};
+use base::id::Uuid;
+use runtime::http::Problem;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use work::{Entry, Filter, State as ItemState, Unfit};
+
+use super::{AbandonedMatch, Allocations};
+
+/// How many are listed if nobody says.
+const LISTED: u32 = 100;
+const MOST: u32 = 10_000;
+/// How many are retried by one request: it must not take long.
+const RETRIED: u32 = 1_000;
+
+/// Filled once there are allocations.
+pub type AllocationsSlot = Arc<OnceLock<Allocations>>;
+
+/// `/allocations` (lists give-back calls), `/allocations/retry` (all that have failed), `/allocations/{match}/retry` and
+/// `/allocations/{match}/skip`. They answer `503` until the slot is filled.
+pub fn allocation_routes(slot: &AllocationsSlot) -> Router {
+    Router::new()
+        .route("/allocations", get(list))
+        .route("/allocations/retry", post(retry_failed))
+        .route("/allocations/{match}/retry", post(retry))
+        .route("/allocations/{match}/skip", post(skip))
+        .with_state(slot.clone())
+}
+
+#[derive(Deserialize)]
+struct ListQuery {
+    state: Option<String>,
+    limit: Option<u32>,
+}
+
+async fn list(
+    State(slot): State<AllocationsSlot>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Value>, Problem> {
+    let filter = match query.state.as_deref() {
+        None | Some("all") => Filter::All,
+        Some("open") => Filter::Open,
+        Some("done") => Filter::Done,
+        Some("failed") => Filter::Failed,
+        Some("skipped") => Filter::Skipped,
+        Some(_) => {
+            let detail = "state is one of all, open, done, failed, skipped.";
+            return Err(Problem::new(Code::InvalidArgument).detail(detail));
+        }
+    };
+    let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
+    let entries = filled(&slot)?.queue().list(filter, limit).await.map_err(internal)?;
+    Ok(Json(json!({ "abandoned": entries.iter().map(summary).collect::<Vec<_>>() })))
+}
+
+async fn retry(
+    State(slot): State<AllocationsSlot>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let (allocations, entry) = find(&slot, &name).await?;
+    let done = allocations.queue().retry(entry.number).await.map_err(internal)?;
+    decided(done, &entry, "retried")
+}
+
+/// Those that had failed when it was asked: what fails again meanwhile waits.
+async fn retry_failed(State(slot): State<AllocationsSlot>) -> Result<Json<Value>, Problem> {
+    let queue = filled(&slot)?.queue();
+    let failed = queue.list(Filter::Failed, RETRIED).await.map_err(internal)?;
+    let mut retried = 0;
+    for entry in &failed {
+        // Another operator may have been faster.
+        retried += u32::from(queue.retry(entry.number).await.map_err(internal)?.is_ok());
+    }
+    tracing::warn!(calls = retried, "give-back calls are retried by an operator");
+    let more = failed.len() >= RETRIED as usize;
+    Ok(Json(json!({ "retried": retried, "more": more })))
+}
+
+async fn skip(State(slot): State<AllocationsSlot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+    let (allocations, entry) = find(&slot, &name).await?;
+    let done = allocations.queue().skip(entry.number).await.map_err(internal)?;
+    decided(done, &entry, "skipped")
+}
+
+async fn find<'a>(slot: &'a AllocationsSlot, name: &str) -> Result<(&'a Allocations, Entry), Problem> {
+    let allocations = filled(slot)?;
+    let Ok(id) = Uuid::try_parse(name) else {
+        let detail = "Name the match by its id, which is a UUID.";
+        return Err(Problem::new(Code::InvalidArgument).detail(detail));
+    };
+    let found = allocations.queue().find(id).await.map_err(internal)?;
+    let unknown = || {
+        let detail =
+            format!("No match {name} is being given back: none was abandoned, or it was done long ago.");
+        Problem::new(Code::NotFound).detail(detail)
+    };
+    Ok((allocations, found.ok_or_else(unknown)?))
+}
+
+fn decided(done: Result<(), Unfit>, entry: &Entry, what: &str) -> Result<Json<Value>, Problem> {
+    let refused =
+        |unfit: Unfit| Problem::new(Code::FailedPrecondition).detail(format!("{}: {unfit}.", entry.id));
+    done.map_err(refused)?;
+    tracing::warn!(match_id = %entry.id, "the give-back call is {what} by an operator");
+    Ok(Json(json!({ "match_id": entry.id })))
+}
+
+fn summary(entry: &Entry) -> Value {
+    let lost: Option<AbandonedMatch> = serde_json::from_slice(&entry.payload).ok();
+    json!({
+        "match_id": entry.id, "assigner": entry.key, "reason": lost.map(|lost| lost.reason),
+        "state": state_word(entry.state), "created": entry.created.to_rfc3339(), "due": entry.due.to_rfc3339(),
+        "attempts": entry.attempts, "cause": entry.cause,
+    })
+}
+
+const fn state_word(state: ItemState) -> &'static str {
+    match state {
+        ItemState::Pending => "PENDING",
+        ItemState::InFlight => "IN_FLIGHT",
+        ItemState::Done => "DONE",
+        ItemState::Failed => "FAILED",
+        ItemState::Skipped => "SKIPPED",
+    }
+}
+
+fn filled(slot: &AllocationsSlot) -> Result<&Allocations, Problem> {
+    slot.get().ok_or_else(|| Problem::new(Code::Unavailable).detail("the stores are not open yet"))
+}
+
+fn internal(error: db::Error) -> Problem {
+    tracing::error!(cause = chain(&error), "give-back calls could not be read or changed");
+    Problem::new(error.code())
+}

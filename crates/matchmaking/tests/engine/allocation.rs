@@ -1,0 +1,258 @@
+//! Servers that are allocated and not used are given back, and none that is used.
+
+use std::time::Duration;
+
+use matchmaking::engine::{EngineConfig, Tick};
+use matchmaking::model::TicketId;
+use serde_json::json;
+use testkit::{SqlPlace, eventually};
+use work::Filter;
+
+use crate::fleet::{Fleet, Giving};
+use crate::world::{World, engine_config};
+use crate::{PATIENCE, on_both_stores};
+
+on_both_stores! {
+    a_used_server_is_not_given_back,
+    a_late_answer_is_given_back,
+    a_server_is_given_back_when_a_player_cancels_meanwhile,
+    a_server_whose_item_is_unreadable_is_given_back,
+    late_engine_cannot_assign_what_was_swept,
+    a_match_that_is_made_and_not_recorded_is_not_swept,
+}
+
+/// An engine that waits for its allocator.
+fn patient() -> EngineConfig {
+    EngineConfig { assigner_timeout: PATIENCE, ..engine_config() }
+}
+
+/// Makes give-back calls until this many matches were given back.
+async fn wait_for_given_back(giving: &Giving, fleet: &Fleet, count: usize) {
+    eventually(&format!("{count} matches are given back"), PATIENCE, async || {
+        giving.give_back.tick().await.unwrap();
+        let given_back = fleet.given_back();
+        if given_back.len() == count { Ok(()) } else { Err(format!("{given_back:?}")) }
+    })
+    .await;
+}
+
+async fn a_used_server_is_not_given_back(world: World) {
+    let fleet = Fleet::start().await;
+    let giving = Giving::start_with(&world, &fleet, patient()).await;
+    let [_, _] = world.tickets(&[]).await;
+    assert_eq!(giving.engine.tick().await.unwrap().assigned, 2);
+    assert_eq!(giving.open().await, 0, "its row went with the record");
+    assert_eq!(giving.sweeper.tick().await.unwrap(), 0);
+    giving.give_back.tick().await.unwrap();
+    fleet.assert_balanced(&giving.used());
+    assert!(fleet.given_back().is_empty());
+}
+
+async fn a_late_answer_is_given_back(world: World) {
+    let fleet = Fleet::start_closed().await;
+    let config = EngineConfig { assigner_timeout: Duration::from_millis(900), ..engine_config() };
+    let giving = Giving::start_with(&world, &fleet, config).await;
+    let tickets: [TicketId; 2] = world.tickets(&[]).await;
+    let tick = giving.engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 2, assigned: 0, released: 2, failures: 1 });
+    assert_eq!(world.free().await, tickets);
+    let ids = fleet.request_ids();
+    assert!(ids.len() > 1, "it is asked again within the engine's deadline");
+    assert!(ids.iter().all(|id| *id == ids[0]), "under the same id: {ids:?}");
+    assert_eq!(fleet.allocated().len(), 1, "and for the same match");
+
+    // The call waits until the service has surely finished with the request.
+    assert_eq!(giving.give_back.tick().await.unwrap().finished.later, 1);
+    assert!(fleet.given_back().is_empty());
+    fleet.open();
+    wait_for_given_back(&giving, &fleet, 1).await;
+    assert_eq!(fleet.reasons(), ["unanswered"]);
+    assert_eq!(giving.open().await, 0);
+
+    // The players get another match, with another server.
+    eventually("they are matched", PATIENCE, async || {
+        giving.engine.tick().await.unwrap();
+        world.is_assigned(&tickets[0]).await
+    })
+    .await;
+    fleet.assert_balanced(&giving.used());
+}
+
+async fn a_server_is_given_back_when_a_player_cancels_meanwhile(world: World) {
+    let fleet = Fleet::start_closed().await;
+    let giving = Giving::start_with(&world, &fleet, patient()).await;
+    let [a, b, c, d] = world.tickets(&[]).await;
+    let engine = giving.engine.clone();
+    let ticking = tokio::spawn(async move { engine.tick().await.unwrap() });
+    eventually("it is asked", PATIENCE, async || fleet.requests() > 0).await;
+    world.store.delete(&a).await.unwrap();
+    fleet.open();
+    assert_eq!(ticking.await.unwrap(), Tick { fetched: 4, assigned: 2, released: 2, failures: 0 });
+    assert!(world.is_assigned(&c).await && world.is_assigned(&d).await);
+    assert_eq!(world.free().await, [b]);
+    wait_for_given_back(&giving, &fleet, 1).await;
+    assert_eq!(fleet.reasons(), ["refused"]);
+    assert_eq!(world.metric("playhouse_matchmaking_matches_abandoned_total{reason=\"refused\"}"), 1.0);
+    fleet.assert_balanced(&giving.used());
+}
+
+async fn a_server_whose_item_is_unreadable_is_given_back(world: World) {
+    let fleet = Fleet::start().await;
+    let giving = Giving::start_with(&world, &fleet, patient()).await;
+    fleet.edit_answers(|items| items[0] = json!({ "match_id": "?", "connection": "x:1" }));
+    let [a, b, c, d] = world.tickets(&[]).await;
+    let tick = giving.engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 4, assigned: 2, released: 2, failures: 0 });
+    assert!(world.is_assigned(&c).await && world.is_assigned(&d).await);
+    assert_eq!(world.free().await, [a, b]);
+    wait_for_given_back(&giving, &fleet, 1).await;
+    assert_eq!(fleet.reasons(), ["unreadable"]);
+    fleet.assert_balanced(&giving.used());
+}
+
+/// The engine asks, falls asleep, and wakes up after a sweeper has given its match back.
+async fn late_engine_cannot_assign_what_was_swept(world: World) {
+    let fleet = Fleet::start_closed().await;
+    let giving = Giving::start_with(&world, &fleet, patient()).await;
+    let tickets: [TicketId; 2] = world.tickets(&[]).await;
+    let engine = giving.engine.clone();
+    let ticking = tokio::spawn(async move { engine.tick().await.unwrap() });
+    eventually("it is swept", PATIENCE, async || giving.sweeper.tick().await.unwrap() == 1).await;
+    assert_eq!(world.metric("playhouse_matchmaking_allocations_open"), 1.0);
+    fleet.open();
+    assert_eq!(ticking.await.unwrap(), Tick { fetched: 2, assigned: 0, released: 2, failures: 0 });
+    assert_eq!(world.free().await, tickets, "its players go on waiting");
+    wait_for_given_back(&giving, &fleet, 1).await;
+    assert_eq!(fleet.reasons(), ["unsettled"]);
+    fleet.assert_balanced(&giving.used());
+    assert_eq!(giving.sweeper.tick().await.unwrap(), 0);
+    assert_eq!(world.metric("playhouse_matchmaking_allocations_open"), 0.0);
+}
+
+async fn a_match_that_is_made_and_not_recorded_is_not_swept(world: World) {
+    let fleet = Fleet::start().await;
+    let giving = Giving::start_with(&world, &fleet, patient()).await;
+    giving.record_nothing();
+    let [_, _] = world.tickets(&[]).await;
+    assert_eq!(giving.engine.tick().await.unwrap().assigned, 2);
+    assert_eq!(giving.open().await, 1);
+    assert_eq!(giving.sweeper.tick().await.unwrap(), 0);
+    assert_eq!(giving.open().await, 1);
+    assert_eq!(giving.recover().await, 1, "the recovery is not hindered by the sweeper's mark");
+    assert_eq!((giving.open().await, giving.sweeper.tick().await.unwrap()), (0, 0));
+    giving.give_back.tick().await.unwrap();
+    fleet.assert_balanced(&giving.used());
+    assert!(fleet.given_back().is_empty());
+}
+
+#[tokio::test]
+async fn a_match_that_is_left_out_leaves_nothing_behind() {
+    let (fleet, world) = (Fleet::start().await, World::in_memory());
+    let giving = Giving::start_with(&world, &fleet, patient()).await;
+    fleet.edit_answers(Vec::clear);
+    let [_, _] = world.tickets(&[]).await;
+    let tick = giving.engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 2, assigned: 0, released: 2, failures: 0 });
+    assert_eq!(giving.open().await, 0);
+    assert!(giving.allocations.queue().list(Filter::All, 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn a_service_that_was_never_reached_is_told_nothing() {
+    let (mut fleet, world) = (Fleet::start().await, World::in_memory());
+    fleet.url = "http://127.0.0.1:1/fleet".to_owned();
+    let giving = Giving::start_with(&world, &fleet, patient()).await;
+    let [_, _] = world.tickets(&[]).await;
+    assert_eq!(giving.engine.tick().await.unwrap().failures, 1);
+    assert_eq!(giving.open().await, 0);
+    assert!(giving.allocations.queue().list(Filter::All, 10).await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn without_the_database_the_service_is_not_asked() {
+    let (fleet, world) = (Fleet::start().await, World::in_memory());
+    let giving = Giving::start(&world, &fleet).await;
+    giving.db.close().await;
+    let tickets: [TicketId; 2] = world.tickets(&[]).await;
+    let tick = giving.engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 2, assigned: 0, released: 2, failures: 1 });
+    assert_eq!(world.failures("duels", "allocation"), 1.0);
+    assert_eq!(world.free().await, tickets);
+    assert_eq!(fleet.requests(), 0);
+}
+
+/// A service that fails is not asked for everything again in every tick: all of that would have to be given back.
+#[tokio::test]
+async fn a_service_that_fails_is_spared() {
+    let (fleet, world) = (Fleet::start_closed().await, World::in_memory());
+    let giving = Giving::start(&world, &fleet).await;
+    let tickets: [TicketId; 4] = world.tickets(&[]).await;
+    assert_eq!(giving.engine.tick().await.unwrap().failures, 1);
+    let (requests, allocated) = (fleet.requests(), fleet.allocated().len());
+    assert_eq!(allocated, 2);
+    let tick = giving.engine.tick().await.unwrap();
+    assert_eq!(tick, Tick { fetched: 4, assigned: 0, released: 4, failures: 1 });
+    assert_eq!(fleet.requests(), requests, "it rests");
+    eventually("it is asked for one match", PATIENCE, async || {
+        giving.engine.tick().await.unwrap();
+        fleet.allocated().len() == allocated + 1
+    })
+    .await;
+    fleet.open();
+    eventually("all are matched", PATIENCE, async || {
+        giving.engine.tick().await.unwrap();
+        world.is_assigned(&tickets[3]).await
+    })
+    .await;
+    wait_for_given_back(&giving, &fleet, 3).await;
+    fleet.assert_balanced(&giving.used());
+}
+
+testkit::on_all_stores!(
+    an_abandoned_match_is_an_event_and_a_call_in_one_step,
+    a_call_that_is_refused_is_retried_and_then_waits_for_an_operator,
+);
+
+async fn giving_on(place: &SqlPlace, world: &World, fleet: &Fleet) -> Giving {
+    Giving::start_at(&place.url(), world, fleet, patient()).await
+}
+
+async fn an_abandoned_match_is_an_event_and_a_call_in_one_step(place: &SqlPlace) {
+    let (fleet, world) = (Fleet::start().await, World::in_memory());
+    let giving = giving_on(place, &world, &fleet).await;
+    fleet.edit_answers(|items| items[0]["connection"] = json!(7));
+    let [a, b, _, _] = world.tickets(&[]).await;
+    giving.engine.tick().await.unwrap();
+    let calls = giving.allocations.queue().list(Filter::Open, 10).await.unwrap();
+    let events = giving.events().await;
+    assert_eq!((calls.len(), events.len()), (1, 1));
+    let expected = json!({
+        "match_id": calls[0].id, "match_profile": "duels", "assigner": "fleet",
+        "ticket_ids": [a.as_str(), b.as_str()], "reason": "unreadable",
+    });
+    assert_eq!(events[0], expected);
+    wait_for_given_back(&giving, &fleet, 1).await;
+    assert!(fleet.given_back().contains_key(&calls[0].id.to_string()));
+    // Whatever the sweeper finds later, it is not done twice.
+    assert_eq!(giving.sweeper.tick().await.unwrap(), 0);
+    assert_eq!(giving.events().await.len(), 1);
+}
+
+async fn a_call_that_is_refused_is_retried_and_then_waits_for_an_operator(place: &SqlPlace) {
+    let (fleet, world) = (Fleet::start().await, World::in_memory());
+    let giving = giving_on(place, &world, &fleet).await;
+    fleet.edit_answers(|items| items[0]["connection"] = json!(""));
+    fleet.refuse_give_backs(true);
+    let [_, _] = world.tickets(&[]).await;
+    giving.engine.tick().await.unwrap();
+    let failed = eventually("its attempts are used up", PATIENCE, async || {
+        giving.give_back.tick().await.unwrap();
+        giving.allocations.queue().list(Filter::Failed, 10).await.unwrap().pop()
+    })
+    .await;
+    assert!(failed.cause.as_ref().is_some_and(|cause| cause.contains("500")), "{failed:?}");
+    fleet.refuse_give_backs(false);
+    giving.allocations.queue().retry(failed.number).await.unwrap().unwrap();
+    wait_for_given_back(&giving, &fleet, 1).await;
+    fleet.assert_balanced(&giving.used());
+}
