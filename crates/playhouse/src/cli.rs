@@ -35,6 +35,7 @@ pub enum Command {
     Webhooks(Webhooks),
     Broadcasts(Broadcasts),
     Tickets(Tickets),
+    Allocations(Allocations),
     Token(Token),
     Completions(Completions),
 }
@@ -350,6 +351,49 @@ pub enum TicketsCommand {
     Release { ticket_id: String },
     /// Take a ticket back, as its player could
     Delete { ticket_id: String },
+}
+
+/// Look at game servers that are given back, and mend that
+///
+/// A webhook assigner is told of every match that was not made after all, so that its server is free. Asks a running process at its
+/// admin port, whose address is listen.admin.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse allocations list --state failed
+  playhouse allocations retry 0198c0de-0000-7000-8000-000000000001
+  playhouse allocations retry --all")]
+pub struct Allocations {
+    #[command(flatten)]
+    pub at: AtAdmin,
+    #[command(subcommand)]
+    pub what: AllocationsCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AllocationsCommand {
+    /// The newest matches that were abandoned; or those in one state, the longest in it first
+    List {
+        /// Which ones: open calls are still tried, failed ones wait for you
+        #[arg(long, default_value = "all", value_parser = ["all", "open", "done", "failed", "skipped"])]
+        state: String,
+        /// How many at most
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: u32,
+    },
+    /// Try calls that have failed again
+    Retry {
+        /// The id of the match
+        #[arg(required_unless_present = "all")]
+        match_id: Option<String>,
+        /// All that have failed
+        #[arg(long, conflicts_with = "match_id")]
+        all: bool,
+    },
+    /// Give up a call: the assigner is not told, and its server stays until it ends by itself
+    Skip {
+        /// The id of the match
+        match_id: String,
+    },
 }
 
 /// Print a script that completes commands and options in a shell

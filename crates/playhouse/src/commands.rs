@@ -1,6 +1,7 @@
 //! What each command does.
 
 mod admin;
+mod allocations;
 mod broadcasts;
 mod config;
 mod dev;
@@ -62,6 +63,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Broadcasts(args) => runtime()?.block_on(broadcasts::run(args)),
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
+        Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),
         Command::Token(args) => runtime()?.block_on(token::run(&args)),
         Command::Completions(args) => {
             let mut script = Vec::new();

@@ -11,15 +11,13 @@ use base::id::Uuid;
 use runtime::http::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use work::{Entry, Filter, State as ItemState, Unfit};
+use work::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
 
 use super::{AbandonedMatch, Allocations};
 
 /// How many are listed if nobody says.
 const LISTED: u32 = 100;
 const MOST: u32 = 10_000;
-/// How many are retried by one request: it must not take long.
-const RETRIED: u32 = 1_000;
 
 /// Filled once there are allocations.
 pub type AllocationsSlot = Arc<OnceLock<Allocations>>;
@@ -70,18 +68,11 @@ async fn retry(
     decided(done, &entry, "retried")
 }
 
-/// Those that had failed when it was asked: what fails again meanwhile waits.
 async fn retry_failed(State(slot): State<AllocationsSlot>) -> Result<Json<Value>, Problem> {
     let queue = filled(&slot)?.queue();
-    let failed = queue.list(Filter::Failed, RETRIED).await.map_err(internal)?;
-    let mut retried = 0;
-    for entry in &failed {
-        // Another operator may have been faster.
-        retried += u32::from(queue.retry(entry.number).await.map_err(internal)?.is_ok());
-    }
+    let retried = queue.decide_failed(&Choice::default(), Decision::Retry).await.map_err(internal)?;
     tracing::warn!(calls = retried, "give-back calls are retried by an operator");
-    let more = failed.len() >= RETRIED as usize;
-    Ok(Json(json!({ "retried": retried, "more": more })))
+    Ok(Json(json!({ "retried": retried })))
 }
 
 async fn skip(State(slot): State<AllocationsSlot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
@@ -129,6 +120,7 @@ const fn state_word(state: ItemState) -> &'static str {
         ItemState::Done => "DONE",
         ItemState::Failed => "FAILED",
         ItemState::Skipped => "SKIPPED",
+        ItemState::Held => "HELD",
     }
 }
 

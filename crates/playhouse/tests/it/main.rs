@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
+mod allocation;
 mod command_line;
 mod configuration;
 mod crashes;
