@@ -19,6 +19,7 @@ on_both_stores! {
     a_server_whose_item_is_unreadable_is_given_back,
     late_engine_cannot_assign_what_was_swept,
     a_match_that_is_made_and_not_recorded_is_not_swept,
+    whatever_happens_every_server_is_used_or_given_back,
 }
 
 /// An engine that waits for its allocator.
@@ -132,7 +133,7 @@ async fn late_engine_cannot_assign_what_was_swept(world: World) {
 async fn a_match_that_is_made_and_not_recorded_is_not_swept(world: World) {
     let fleet = Fleet::start().await;
     let giving = Giving::start_with(&world, &fleet, patient()).await;
-    giving.record_nothing();
+    giving.be_away(true);
     let [_, _] = world.tickets(&[]).await;
     assert_eq!(giving.engine.tick().await.unwrap().assigned, 2);
     assert_eq!(giving.open().await, 1);
@@ -143,6 +144,49 @@ async fn a_match_that_is_made_and_not_recorded_is_not_swept(world: World) {
     giving.give_back.tick().await.unwrap();
     fleet.assert_balanced(&giving.used());
     assert!(fleet.given_back().is_empty());
+}
+
+/// Two engines, a service that fails half of the time, players who leave, a database that is away now and then, a sweeper that is
+/// always too early.
+async fn whatever_happens_every_server_is_used_or_given_back(world: World) {
+    let fleet = Fleet::start().await;
+    fleet.be_unreliable(true);
+    let giving = Giving::start(&world, &fleet).await;
+    let mut waiting: Vec<TicketId> = Vec::new();
+    for round in 0..30 {
+        waiting.extend(world.tickets::<4>(&[]).await);
+        let leaves = async {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..20))).await;
+            // Who has a match already stays.
+            let leaver = &waiting[fastrand::usize(0..waiting.len())];
+            world.store.delete(leaver).await.unwrap();
+        };
+        let sweeps = async {
+            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..40))).await;
+            giving.sweeper.tick().await.unwrap();
+        };
+        giving.be_away(round % 7 == 3);
+        let engines = async { tokio::try_join!(giving.engine.tick(), giving.another_engine.tick()).unwrap() };
+        tokio::join!(engines, leaves, sweeps);
+    }
+    fleet.be_unreliable(false);
+    giving.be_away(false);
+    eventually("everybody plays or has left", PATIENCE, async || {
+        giving.engine.tick().await.unwrap();
+        world.free().await.len() < 2
+    })
+    .await;
+    while giving.recover().await > 0 {}
+    eventually("every server is used or given back", PATIENCE, async || {
+        giving.sweeper.tick().await.unwrap();
+        giving.give_back.tick().await.unwrap();
+        giving.open().await == 0
+            && giving.allocations.queue().list(Filter::Open, 10).await.unwrap().is_empty()
+    })
+    .await;
+    assert!(giving.allocations.queue().list(Filter::Failed, 10).await.unwrap().is_empty());
+    fleet.assert_balanced(&giving.used());
+    assert!(!fleet.given_back().is_empty() && !giving.used().is_empty());
 }
 
 #[tokio::test]

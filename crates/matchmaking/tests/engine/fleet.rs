@@ -32,6 +32,9 @@ use tokio::sync::Semaphore;
 use crate::plugins::duels;
 use crate::world::{World, engine_config};
 
+/// Longer than an engine waits for an answer.
+const LATE: Duration = Duration::from_millis(300);
+
 /// A service that counts the servers it has allocated.
 #[derive(Clone)]
 pub(crate) struct Fleet {
@@ -49,6 +52,8 @@ struct State {
     requests: Vec<String>,
     edit: Option<fn(&mut Vec<Value>)>,
     refuses_give_backs: bool,
+    /// Whether it fails, is late and garbles answers, by chance.
+    is_unreliable: bool,
 }
 
 impl Fleet {
@@ -80,6 +85,10 @@ impl Fleet {
 
     pub(crate) fn refuse_give_backs(&self, refuses: bool) {
         self.state.lock().unwrap().refuses_give_backs = refuses;
+    }
+
+    pub(crate) fn be_unreliable(&self, is_unreliable: bool) {
+        self.state.lock().unwrap().is_unreliable = is_unreliable;
     }
 
     /// How many times it was asked for servers.
@@ -150,6 +159,14 @@ async fn serve(extract::State(fleet): extract::State<Fleet>, headers: HeaderMap,
         "match.assign" => {
             let items = fleet.allocate(headers["webhook-id"].to_str().unwrap(), &message);
             fleet.gate.acquire().await.unwrap().forget();
+            let is_unreliable = fleet.state.lock().unwrap().is_unreliable;
+            match if is_unreliable { fastrand::u8(0..10) } else { 10 } {
+                0..=2 => return StatusCode::BAD_GATEWAY.into_response(),
+                3 => tokio::time::sleep(LATE).await,
+                4 => return axum::Json(json!({ "assignments": [7] })).into_response(),
+                5 => return "garbled".into_response(),
+                _ => {}
+            }
             axum::Json(json!({ "assignments": items })).into_response()
         }
         "match.abandoned" => fleet.take_back(&message).into_response(),
@@ -160,6 +177,7 @@ async fn serve(extract::State(fleet): extract::State<Fleet>, headers: HeaderMap,
 /// An engine that asks the fleet, with all that gives servers back.
 pub(crate) struct Giving {
     pub(crate) engine: Engine,
+    pub(crate) another_engine: Engine,
     pub(crate) allocations: Allocations,
     pub(crate) sweeper: Sweeper,
     pub(crate) give_back: GiveBack,
@@ -221,11 +239,15 @@ impl Giving {
             Recorder::new(ProcessId::generate(), world.store.clone(), db.clone(), outbox.clone(), metrics);
         let recorder = recorder.recovering_after(Duration::ZERO);
         let notes = Arc::new(Notes { recorder, used: Mutex::default(), is_away: AtomicBool::new(false) });
-        let engine = world.engine_recording(notes.clone(), world.store.clone(), vec![profile], config);
-        let engine = engine.with_allocations(allocations.clone());
+        let engine = || {
+            let (store, profiles) = (world.store.clone(), vec![profile.clone()]);
+            let engine = world.engine_recording(notes.clone(), store, profiles, config.clone());
+            engine.with_allocations(allocations.clone())
+        };
+        let (engine, another_engine) = (engine(), engine());
         // Whatever was asked for before this millisecond is overdue.
         let sweeper = Sweeper::new(allocations.clone(), world.store.clone(), Duration::ZERO);
-        Self { engine, allocations, sweeper, give_back, outbox, db, notes, _place: None }
+        Self { engine, another_engine, allocations, sweeper, give_back, outbox, db, notes, _place: None }
     }
 
     /// The matches that were made.
@@ -233,9 +255,9 @@ impl Giving {
         self.notes.used.lock().unwrap().clone()
     }
 
-    /// Has nothing recorded from now on.
-    pub(crate) fn record_nothing(&self) {
-        self.notes.is_away.store(true, Ordering::Relaxed);
+    /// Has nothing recorded until told otherwise.
+    pub(crate) fn be_away(&self, is_away: bool) {
+        self.notes.is_away.store(is_away, Ordering::Relaxed);
     }
 
     /// Records what was left unrecorded.
@@ -281,7 +303,7 @@ fn queue_config() -> work::Config {
         batch: 100,
         poll: Duration::from_millis(20),
         lease: Duration::from_secs(60),
-        max_attempts: 2,
+        max_attempts: 20,
         retry: Backoff::new(Duration::from_millis(10), Duration::from_millis(20)),
         retention: Duration::from_secs(3600),
     }
