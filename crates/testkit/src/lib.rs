@@ -3,6 +3,7 @@
 //! | what | where |
 //! |---|---|
 //! | MariaDB, MySQL, Redis, NATS with JetStream, started in a fraction of a second | [`SqlServer`], [`Redis`], [`Nats`] |
+//! | three NATS servers in a cluster, and who of them leads | [`NatsCluster`] |
 //! | a file or a database for one test, and a suite over all of them | [`SqlPlace`], [`on_all_stores!`] |
 //! | a room of one's own on a shared server | [`Database`], [`Keyspace`], [`Streams`] |
 //! | a server that is stopped, killed, paused, started again | the methods of [`Server`] |
@@ -53,6 +54,7 @@ mod http;
 mod installed;
 pub mod issuer;
 mod keycloak;
+mod nats_cluster;
 mod nats_server;
 mod need;
 mod npm;
@@ -75,6 +77,7 @@ pub use eventually::{Observation, eventually};
 pub use folder::{Folder, target};
 pub use guard::pid as guard_pid;
 pub use keycloak::{Keycloak, KeycloakKind, RealmSettings};
+pub use nats_cluster::NatsCluster;
 pub use nats_server::{Nats, NatsBuilder, NatsKind, Streams};
 #[doc(hidden)]
 pub use need::or_skip;

@@ -1,8 +1,11 @@
 //! NATS with JetStream.
 
+mod current;
+
 use std::path::PathBuf;
 
 use futures::TryStreamExt;
+use nix::sys::signal::Signal;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::OnceCell;
@@ -15,8 +18,6 @@ use crate::{Error, external, installed};
 
 const VARIABLE: &str = "NATS_URL";
 const CONFIG: &str = "nats.conf";
-/// The first version that can sync every message to disk before it acknowledges it.
-const SYNCS_SINCE: (u32, u32) = (2, 10);
 
 /// A NATS server with JetStream.
 ///
@@ -28,8 +29,10 @@ pub type Nats = Server<NatsKind>;
 /// A NATS server about to be started.
 #[derive(Clone, Debug, Default)]
 pub struct NatsBuilder {
+    current: bool,
     sync_always: bool,
     max_payload: Option<usize>,
+    settings: String,
     args: Vec<String>,
 }
 
@@ -91,6 +94,22 @@ impl Nats {
         Streams { url: self.url(), prefix: unique(), external: matches!(self.home, Home::External(_)) }
     }
 
+    /// How it calls itself, in cluster information for example. Empty for an external one.
+    pub(crate) fn name(&self) -> &str {
+        &self.kind.server_name
+    }
+
+    /// Replaces the further lines of its configuration. A server that runs reads the file again, soon.
+    pub(crate) fn reload(&mut self, settings: String) -> Result<(), Error> {
+        self.kind.options.settings = settings;
+        let own = self.own().ok_or_else(|| Error::failed("nats-server", "is not ours to configure"))?;
+        self.kind.prepare(own.place())?;
+        if self.pid().is_some() {
+            self.process_mut("reload")?.signal(Signal::SIGHUP);
+        }
+        Ok(())
+    }
+
     async fn external(url: Url) -> Result<Self, Error> {
         let greet = async { async_nats::connect(url.as_str()).await.map(drop).map_err(|e| e.to_string()) };
         external::check(VARIABLE, &url, greet).await?;
@@ -101,9 +120,21 @@ impl Nats {
 }
 
 impl NatsBuilder {
-    /// Syncs each message to a real disk before acknowledging it. Needs nats-server 2.10.
+    /// The current version of the server, rather than the first one on the PATH.
+    pub fn current(mut self) -> Self {
+        self.current = true;
+        self
+    }
+
+    /// Syncs each message to a real disk before acknowledging it, as the [current](Self::current) version can.
     pub fn sync_always(mut self) -> Self {
         self.sync_always = true;
+        self.current()
+    }
+
+    /// Further lines for the configuration file.
+    pub(crate) fn settings(mut self, text: String) -> Self {
+        self.settings = text;
         self
     }
 
@@ -125,13 +156,7 @@ impl NatsBuilder {
     }
 
     fn kind(self) -> Result<NatsKind, Error> {
-        let program = installed::find(&["nats-server"]).ok_or(Error::Missing {
-            program: "nats-server",
-            remedy: "`cargo xtask test` installs it, or set NATS_URL to one that runs",
-        })?;
-        if self.sync_always {
-            check_version(&installed::version(&program).unwrap_or_default())?;
-        }
+        let program = if self.current { current::find()? } else { installed()? };
         Ok(NatsKind { program, server_name: unique(), options: self })
     }
 
@@ -143,7 +168,7 @@ impl NatsBuilder {
         if self.sync_always {
             config += "jetstream {\n  sync_interval: always\n}\n";
         }
-        config
+        config + &self.settings
     }
 }
 
@@ -234,17 +259,11 @@ impl Drop for Streams {
     }
 }
 
-/// An older server refuses the whole configuration, with a message that does not say why.
-fn check_version(said: &str) -> Result<(), Error> {
-    let (_, version) = said.rsplit_once('v').unwrap_or_default();
-    let mut parts = version.split('.').map_while(|part| part.parse().ok());
-    match (parts.next(), parts.next()) {
-        (Some(major), Some(minor)) if (major, minor) >= SYNCS_SINCE => Ok(()),
-        _ => Err(Error::Failed(format!(
-            "sync_always needs nats-server {}.{} or newer, and this is {said:?}",
-            SYNCS_SINCE.0, SYNCS_SINCE.1
-        ))),
-    }
+fn installed() -> Result<PathBuf, Error> {
+    installed::find(&["nats-server"]).ok_or(Error::Missing {
+        program: "nats-server",
+        remedy: "`cargo xtask test` installs it, or set NATS_URL to one that runs",
+    })
 }
 
 #[cfg(test)]
@@ -256,19 +275,6 @@ mod tests {
     async fn a_taken_port_is_noticed() {
         let kind = || Nats::builder().kind();
         assert_notices_taken_port(crate::need!(kind()), crate::need!(kind())).await;
-    }
-
-    #[test]
-    fn only_newer_servers_sync_always() {
-        assert!(check_version("nats-server: v2.10.0").is_ok());
-        assert!(check_version("nats-server: v2.15.1").is_ok());
-        assert!(check_version("nats-server: v3.0.0-beta").is_ok());
-        let error = check_version("nats-server: v2.9.10").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "sync_always needs nats-server 2.10 or newer, and this is \"nats-server: v2.9.10\""
-        );
-        assert!(check_version("").is_err());
     }
 
     #[test]

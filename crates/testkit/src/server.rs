@@ -215,7 +215,7 @@ impl<K: Kind> Server<K> {
         }
     }
 
-    fn process_mut(&mut self, what: &str) -> Result<&mut Process, Error> {
+    pub(crate) fn process_mut(&mut self, what: &str) -> Result<&mut Process, Error> {
         let name = self.kind.name();
         let process = self.own_mut()?.process.as_mut();
         process.ok_or_else(|| Error::failed(name, format!("is not running, so there is nothing to {what}")))

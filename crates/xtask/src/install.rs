@@ -7,6 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::nats;
 use crate::shell::{find_program, step};
 
 /// A program that the tests start, and the Debian package that has it.
@@ -22,6 +23,9 @@ const PROGRAMS: [(&str, &str); 10] = [
     ("npm", "npm"),
     ("openssl", "openssl"),
 ];
+
+/// What the current NATS server is built with.
+const FOR_NATS: &[(&str, &str)] = &[("go", "golang-go")];
 
 /// What Keycloak needs.
 const FOR_KEYCLOAK: [(&str, &str); 2] = [("java", "openjdk-17-jre-headless"), ("mvn", "maven")];
@@ -39,7 +43,14 @@ const POLICY: &str = "/usr/sbin/policy-rc.d";
 pub(crate) fn run() -> Result<()> {
     let folders = FOLDERS.iter().filter(|(folder, _)| !Path::new(folder).exists());
     let folders = folders.map(|(_, package)| *package);
-    install(&missing(&PROGRAMS).chain(folders).collect::<Vec<_>>())
+    let for_nats = if nats::is_built() { &[] } else { FOR_NATS };
+    install(&missing(&PROGRAMS).chain(missing(for_nats)).chain(folders).collect::<Vec<_>>())?;
+    if let Err(error) = nats::build() {
+        eprintln!(
+            "== the current NATS server cannot be built: {error:#}\n   Tests on NATS clusters are skipped, loudly; in CI they fail."
+        );
+    }
+    Ok(())
 }
 
 /// The same for the tests on Keycloak, which need a browser too.

@@ -4,6 +4,7 @@ mod bench;
 mod fuzz_api;
 mod install;
 mod keycloak;
+mod nats;
 mod shell;
 mod test;
 
@@ -28,6 +29,8 @@ enum Command {
         #[arg(long)]
         no_install: bool,
     },
+    /// Install what the tests need, and build the current NATS server for those on clusters
+    Install,
     /// Run the suites that need a SQL server on one of your choice, beside MariaDB
     TestSql {
         /// A MySQL server program, of which the tests start their own
@@ -69,6 +72,7 @@ enum Command {
 fn main() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Test { no_install } => test::run(!no_install),
+        Command::Install => install::run(),
         Command::TestSql { mysqld, dsn } => test::run_sql(mysqld.as_deref(), dsn.as_deref()),
         Command::TestKeycloak => keycloak::run(),
         Command::FuzzApi { base, token, only, seed, examples } => {

@@ -7,6 +7,7 @@ mod browser;
 mod external;
 mod leaks;
 mod nats;
+mod nats_cluster;
 mod oidc;
 mod pages;
 mod program;

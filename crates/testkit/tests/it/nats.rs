@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream::{Config, StorageType};
 use async_nats::jetstream::{self, Context};
-use testkit::{Error, Nats, Streams, eventually, need};
+use testkit::{Nats, Streams, eventually, need};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -98,20 +98,12 @@ async fn messages_may_be_limited() {
     assert_eq!(nats.streams().connect().await.server_info().max_payload, 100);
 }
 
-/// A new server does it, an old one is refused with a reason.
 #[tokio::test]
 async fn every_message_may_be_synced_to_disk() {
-    match Nats::builder().sync_always().start().await {
-        Ok(nats) => {
-            let room = nats.streams();
-            let jetstream = open_stream(&room).await;
-            publish(&room, &jetstream, 10).await;
-            assert_eq!(stored(&room).await, 10);
-            assert!(nats.folders().iter().any(|folder| folder.starts_with(testkit::target())));
-        }
-        Err(Error::Failed(why)) => {
-            assert!(why.starts_with("sync_always needs nats-server 2.10 or newer"), "{why}");
-        }
-        Err(missing) => need!(Err(missing)),
-    }
+    let nats = need!(Nats::builder().sync_always().start().await);
+    let room = nats.streams();
+    let jetstream = open_stream(&room).await;
+    publish(&room, &jetstream, 10).await;
+    assert_eq!(stored(&room).await, 10);
+    assert!(nats.folders().iter().any(|folder| folder.starts_with(testkit::target())));
 }

@@ -1,0 +1,196 @@
+//! A cluster of NATS servers with JetStream.
+
+use std::time::Duration;
+
+use futures::future::try_join_all;
+use serde_json::Value;
+
+use crate::eventually::eventually;
+use crate::nats_server::Nats;
+use crate::port::free_port;
+use crate::unique::unique;
+use crate::{Error, http};
+
+/// Enough to lose one and go on.
+const SIZE: usize = 3;
+/// Starting all of them again when a port of the routes was taken by somebody else.
+const ATTEMPTS: u32 = 3;
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A paused server accepts the connection and says nothing.
+const ONE_LOOK: Duration = Duration::from_secs(2);
+/// The account of clients, those without credentials included.
+const ACCOUNT: &str = "GAME";
+
+/// Three NATS servers of the current version, in one cluster, for the caller alone.
+///
+/// A stream with three replicas survives the loss of one server and stops, without losing anything, while two are away. What breaks a
+/// single server breaks one of these: [`node`](Self::node) lends it.
+#[derive(Debug)]
+pub struct NatsCluster {
+    nodes: Vec<Nats>,
+    name: String,
+    route_ports: Vec<u16>,
+    max_file: Option<u64>,
+}
+
+impl NatsCluster {
+    /// The user and the password of clients. Those who name none are let in too, under the same account.
+    pub const USER: (&str, &str) = ("game", "s3cret");
+
+    /// Starts three servers and waits until they are [healthy](Self::healthy).
+    pub async fn start() -> Result<Self, Error> {
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            match Self::try_start().await {
+                Ok(cluster) => {
+                    cluster.healthy().await;
+                    return Ok(cluster);
+                }
+                Err(missing @ Error::Missing { .. }) => return Err(missing),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or_else(|| Error::failed("nats-server", "was not tried")))
+    }
+
+    async fn try_start() -> Result<Self, Error> {
+        let ports: std::io::Result<Vec<u16>> = (0..SIZE).map(|_| free_port()).collect();
+        let route_ports = ports.map_err(|error| Error::failed("a free port", error))?;
+        let mut cluster = Self { nodes: Vec::new(), name: unique(), route_ports, max_file: None };
+        let starting = (0..SIZE).map(|n| Nats::builder().current().settings(cluster.settings(n)).start());
+        cluster.nodes = try_join_all(starting).await?;
+        Ok(cluster)
+    }
+
+    /// All seeds, as `bus.url` takes them; the first one has the credentials.
+    pub fn url(&self) -> String {
+        let (user, password) = Self::USER;
+        let seeds: Vec<String> = self.nodes.iter().map(|node| node.addr().to_string()).collect();
+        format!("nats://{user}:{password}@{}", seeds.join(",nats://"))
+    }
+
+    /// How many servers there are.
+    pub fn size(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// One of the servers, to be killed, paused, resumed or started again.
+    pub fn node(&mut self, n: usize) -> &mut Nats {
+        &mut self.nodes[n]
+    }
+
+    /// The `nats://…` of one server.
+    pub fn url_of(&self, n: usize) -> String {
+        self.nodes[n].url()
+    }
+
+    /// The number of the server that leads a stream with replicas; `None` while nobody does.
+    pub async fn leader_of(&self, stream: &str) -> Option<usize> {
+        for (n, node) in self.nodes.iter().enumerate() {
+            let Some(state) = stream_state(node, stream).await else { continue };
+            // Its own word counts: the others may remember a leader that is gone. One that has just started claims every stream, and knows
+            // no replicas.
+            let group = &state["cluster"];
+            if group["leader"] == *node.name() && group["replicas"].is_array() {
+                return Some(n);
+            }
+        }
+        None
+    }
+
+    /// Waits until every server is up, all know the leader of the cluster, and every replica of every stream has caught up.
+    ///
+    /// # Panics
+    /// When that takes more than a minute, telling what is amiss.
+    pub async fn healthy(&self) {
+        eventually("the NATS cluster is healthy", PATIENCE, async || {
+            for (n, node) in self.nodes.iter().enumerate() {
+                let amiss = |what: &Value| Err(format!("server {n}: {what}"));
+                match monitor(node, "healthz").await {
+                    Ok(health) if health["status"] == "ok" => {}
+                    Ok(health) => return amiss(&health),
+                    Err(error) => return amiss(&error.into()),
+                }
+                let state = monitor(node, "jsz?accounts=true&streams=true").await.unwrap_or_default();
+                if state["meta_cluster"]["leader"].as_str().is_none_or(str::is_empty) {
+                    return amiss(&"no leader of the cluster is known".into());
+                }
+                // Only leaders know how far the others are.
+                let meta = &state["meta_cluster"];
+                let led = streams(&state).map(|stream| &stream["cluster"]);
+                let led = led.chain([meta]).filter(|group| group["leader"] == *node.name());
+                let mut replicas = led.filter_map(|group| group["replicas"].as_array()).flatten();
+                if let Some(late) =
+                    replicas.find(|replica| replica["current"] != true || replica["offline"] == true)
+                {
+                    return amiss(late);
+                }
+            }
+            Ok(())
+        })
+        .await;
+    }
+
+    /// Sets how many bytes the account of clients may store, all replicas together; `None` for any number. Servers that run know it when
+    /// this returns, the others when they are started.
+    pub async fn limit_storage(&mut self, max_file: Option<u64>) -> Result<(), Error> {
+        self.max_file = max_file;
+        for n in 0..self.nodes.len() {
+            let settings = self.settings(n);
+            self.nodes[n].reload(settings)?;
+        }
+        let expected = max_file.unwrap_or(u64::MAX);
+        for node in self.nodes.iter().filter(|node| node.pid().is_some()) {
+            eventually("the limit is known", PATIENCE, async || {
+                let state = monitor(node, "jsz?accounts=true").await?;
+                let account = accounts(&state).find(|account| account["name"] == ACCOUNT);
+                match account.map(|account| &account["reserved_storage"]) {
+                    Some(limit) if limit.as_u64() == Some(expected) => Ok(()),
+                    limit => Err(format!("{limit:?}, not {expected}")),
+                }
+            })
+            .await;
+        }
+        Ok(())
+    }
+
+    /// The part of server `n`'s configuration that makes it a member.
+    fn settings(&self, n: usize) -> String {
+        let (name, (user, password)) = (&self.name, Self::USER);
+        let routes: Vec<String> =
+            self.route_ports.iter().map(|port| format!("\"nats://127.0.0.1:{port}\"")).collect();
+        let routes = routes.join(", ");
+        let jetstream =
+            self.max_file.map_or_else(|| "enabled".to_owned(), |bytes| format!("{{ max_file: {bytes} }}"));
+        format!(
+            "cluster {{ name: {name}, listen: \"127.0.0.1:{port}\", routes: [{routes}] }}\n\
+             accounts {{\n\
+             SYS {{ users: [{{ user: system, password: \"{password}\" }}] }}\n\
+             {ACCOUNT} {{ jetstream: {jetstream}, users: [{{ user: {user}, password: \"{password}\" }}] }}\n\
+             }}\n\
+             system_account: SYS\nno_auth_user: {user}\n",
+            port = self.route_ports[n],
+        )
+    }
+}
+
+/// What a server's monitor answers, an error status included.
+async fn monitor(node: &Nats, path: &str) -> Result<Value, String> {
+    let url = node.monitor_url().ok_or("it is not ours")?;
+    let request = http::client().get(format!("{url}/{path}")).timeout(ONE_LOOK);
+    http::ask(request).await.map(|(_, answer)| answer)
+}
+
+async fn stream_state(node: &Nats, stream: &str) -> Option<Value> {
+    node.pid()?;
+    let state = monitor(node, "jsz?accounts=true&streams=true").await.ok()?;
+    streams(&state).find(|found| found["name"] == stream).cloned()
+}
+
+fn accounts(state: &Value) -> impl Iterator<Item = &Value> {
+    state["account_details"].as_array().into_iter().flatten()
+}
+
+fn streams(state: &Value) -> impl Iterator<Item = &Value> {
+    accounts(state).filter_map(|account| account["stream_detail"].as_array()).flatten()
+}
