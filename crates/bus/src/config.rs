@@ -62,7 +62,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-'))
 }
 
-/// `memory:` or `nats://…` (`tls://…` with TLS).
+/// `memory:` or `nats://…` (`tls://…` with TLS); of a cluster several servers.
 pub type BusUrl = StoreUrl<Nats>;
 
 /// The server that the bus can be.
@@ -72,4 +72,5 @@ pub enum Nats {}
 impl Server for Nats {
     const SCHEMES: &'static [&'static str] = &["nats", "tls"];
     const EXAMPLE: &'static str = "nats://USER:PASSWORD@HOST:PORT";
+    const SEEDS: bool = true;
 }

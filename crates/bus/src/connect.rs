@@ -20,6 +20,10 @@ use crate::{Config, Error, Event};
 /// The client's own default waits up to 4 s between attempts, so that a server that is back is found late.
 const RECONNECT: Backoff = Backoff::new(Duration::from_millis(20), Duration::from_millis(500));
 
+/// A server that answers none of three pings is left for another one. The client's own default is a minute between pings.
+const SHORTEST_PING: Duration = Duration::from_millis(500);
+const TLS: &str = "tls";
+
 /// The open bus. Clones share its connection.
 #[derive(Clone, Debug)]
 pub enum Bus {
@@ -41,8 +45,10 @@ pub struct Nats {
 impl Bus {
     /// Opens the bus, makes sure that it answers, and makes the stream of our events if there is none.
     pub async fn open(config: &Config) -> Result<Self, Error> {
-        let Some(url) = config.url.server() else { return Ok(Self::Memory(Memory::new(config))) };
-        let nats = Nats::connect(config, url).await?;
+        if config.url.is_embedded() {
+            return Ok(Self::Memory(Memory::new(config)));
+        }
+        let nats = Nats::connect(config, config.url.servers()).await?;
         nats.ensure_stream().await?;
         Ok(Self::Nats(Box::new(nats)))
     }
@@ -91,23 +97,37 @@ fn with_credentials(options: ConnectOptions, url: &Url) -> ConnectOptions {
     }
 }
 
+/// The client would write them to its log.
+fn without_credentials(url: &Url) -> String {
+    let mut address = url.clone();
+    let _ = address.set_username("").and(address.set_password(None));
+    address.to_string()
+}
+
 impl Nats {
-    /// Connects and makes sure that JetStream answers. Changes nothing on the server.
-    pub(crate) async fn connect(config: &Config, url: &Url) -> Result<Self, Error> {
+    /// Connects to any of the seeds and makes sure that JetStream answers. Changes nothing on the server.
+    ///
+    /// The client learns of the other servers of a cluster from the one that it is connected to, and goes to another when that one is
+    /// away.
+    pub(crate) async fn connect(config: &Config, seeds: &[Url]) -> Result<Self, Error> {
         let mut options = ConnectOptions::new()
             .name("playhouse")
             .connection_timeout(config.timeout)
             .request_timeout(Some(config.timeout))
+            .ping_interval((config.timeout / 2).max(SHORTEST_PING))
+            // Servers that are learned of have no scheme: without this a password could be sent to them in the clear.
+            .require_tls(seeds.iter().any(|seed| seed.scheme() == TLS))
             .reconnect_delay_callback(|attempts| RECONNECT.after(attempts.try_into().unwrap_or(u32::MAX)));
-        options = with_credentials(options, url);
+        // All seeds have the same ones, or only the first has them.
+        if let Some(first) = config.url.server() {
+            options = with_credentials(options, first);
+        }
         if let Some(path) = &config.credentials {
             let read = options.credentials_file(path).await;
             options = read.map_err(|error| Error::Credentials(error.into()))?;
         }
-        // Without the credentials, which the client would write to its log.
-        let mut address = url.clone();
-        let _ = address.set_username("").and(address.set_password(None));
-        let client = options.connect(address.as_str()).await?;
+        let seeds: Vec<String> = seeds.iter().map(without_credentials).collect();
+        let client = options.connect(seeds).await?;
         let jetstream = ContextBuilder::new()
             .timeout(config.timeout)
             // How long an acknowledgement that nobody awaits any more takes up a place.

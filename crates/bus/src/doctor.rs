@@ -2,6 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use async_nats::jetstream::stream;
 use base::finding::{Finding, version};
 use base::{Clock, Timestamp};
 use serde::Deserialize;
@@ -28,11 +29,11 @@ struct JetStreamConfig {
 
 /// Looks at the bus and its settings.
 pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
-    let Some(url) = config.url.server() else {
+    if config.url.is_embedded() {
         return vec![Finding::good("in process; serves this process only")];
-    };
+    }
     // Not by opening the bus: that makes the stream, and looking changes nothing.
-    let nats = match Nats::connect(config, url).await {
+    let nats = match Nats::connect(config, config.url.servers()).await {
         Ok(nats) => nats,
         Err(Error::NoJetStream) => {
             return vec![Finding::failure(
@@ -47,6 +48,7 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     };
     let number = nats.client.server_info().version;
     let mut findings = vec![Finding::good(format!("NATS {number} with JetStream"))];
+    findings.extend(examine_seeds(config, &nats).await);
     findings.extend(examine_stream(&nats).await);
     let can_write_first = version(&number) >= SYNC_ALWAYS_SINCE;
     if !can_write_first {
@@ -81,6 +83,30 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     findings
 }
 
+/// Looks at each server of `bus.url`, where there are several.
+async fn examine_seeds(config: &Config, nats: &Nats) -> Vec<Finding> {
+    let seeds = config.url.servers();
+    if seeds.len() == 1 {
+        return Vec::new();
+    }
+    let cluster = nats.client.server_info().cluster;
+    let looks = seeds.iter().map(async |seed| {
+        let name = ::config::redacted(seed);
+        match Nats::connect(config, std::slice::from_ref(seed)).await {
+            Ok(found) if found.client.server_info().cluster != cluster => Finding::failure(
+                format!("{name} is not in the same cluster as the others"),
+                "every server in bus.url has to be of one cluster: events would go now here, now there",
+            ),
+            Ok(_) => Finding::good(format!("{name} answers")),
+            Err(error) => Finding::warning(
+                format!("{name} does not answer: {}", base::error::chain(&error)),
+                "start it, or correct bus.url; until then the other servers carry the load",
+            ),
+        }
+    });
+    futures::future::join_all(looks).await
+}
+
 async fn examine_stream(nats: &Nats) -> Vec<Finding> {
     let name = &nats.stream.name;
     let found = match nats.find_stream().await {
@@ -102,7 +128,26 @@ async fn examine_stream(nats: &Nats) -> Vec<Finding> {
     let events = found.state.messages;
     std::iter::once(Finding::good(format!("the stream {name} has {events} events")))
         .chain(differences)
+        .chain(examine_replicas(nats, &found))
         .collect()
+}
+
+/// Whether the stream survives the loss of a server, where there are several.
+fn examine_replicas(nats: &Nats, found: &stream::Info) -> Vec<Finding> {
+    let name = &nats.stream.name;
+    if nats.client.server_info().cluster.is_some() && found.config.num_replicas == 1 {
+        return vec![Finding::warning(
+            format!("the stream {name} is on one server of the cluster: without it no event is published"),
+            format!("`nats stream edit {name} --replicas 3`, and set bus.replicas = 3"),
+        )];
+    }
+    let replicas = found.cluster.iter().flat_map(|cluster| &cluster.replicas);
+    let away = replicas.filter(|replica| replica.offline || !replica.current).map(|replica| {
+        let what = if replica.offline { "is away" } else { "has not caught up" };
+        let what = format!("the replica of the stream {name} on {} {what}", replica.name);
+        Finding::warning(what, "see to that server: the loss of one more may stop the stream")
+    });
+    away.collect()
 }
 
 fn cannot_use(error: &Error) -> Finding {

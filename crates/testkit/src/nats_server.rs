@@ -66,6 +66,12 @@ impl Nats {
         SHARED.get_or_try_init(start).await
     }
 
+    /// The one of this test process that has the [current](NatsBuilder::current) version.
+    pub async fn shared_current() -> Result<&'static Self, Error> {
+        static SHARED: OnceCell<Nats> = OnceCell::const_new();
+        SHARED.get_or_try_init(|| Self::builder().current().start()).await
+    }
+
     /// One for the caller alone, to break.
     pub async fn private() -> Result<Self, Error> {
         Self::builder().start().await

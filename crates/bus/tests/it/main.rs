@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-/// Runs a behaviour on both.
+/// Runs a behaviour on both: in process, and on the oldest and the current version of NATS.
 macro_rules! on_both {
     ($($name:ident),* $(,)?) => {
         mod in_process {
@@ -27,9 +27,23 @@ macro_rules! on_both {
                 super::$name(&Bus::open(&config).await.unwrap(), &config).await;
             })*
         }
+
+        mod on_current_nats {
+            use testkit::{Nats, need};
+
+            use super::*;
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let nats = need!(Nats::shared_current().await);
+                let streams = nats.streams();
+                let config = Config { timeout: PATIENCE, ..of(&streams) };
+                super::$name(&Bus::open(&config).await.unwrap(), &config).await;
+            })*
+        }
     };
 }
 
+mod cluster;
 mod connection;
 mod consumer_outages;
 mod consumers;
