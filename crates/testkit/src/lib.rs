@@ -38,6 +38,7 @@
 //! # Environment
 //! - `MYSQL_DSN`, `REDIS_URL`, `NATS_URL`: servers that already run, to be used as the shared ones.
 //! - `TESTKIT_MYSQLD`: a MySQL server program that is not on the PATH.
+//! - `XDG_CACHE_HOME`, or else `HOME`: where `cargo xtask install` keeps the current NATS server.
 //! - `CI`: a missing server fails the test instead of skipping it.
 //!
 //! The kit needs Linux: it leans on process groups, `waitid` and, where it exists, `/dev/shm`.

@@ -8,12 +8,13 @@ use serde_json::Value;
 use crate::eventually::eventually;
 use crate::nats_server::Nats;
 use crate::port::free_port;
+use crate::server::PORTS_TAKEN;
 use crate::unique::unique;
 use crate::{Error, http};
 
 /// Enough to lose one and go on.
 const SIZE: usize = 3;
-/// Starting all of them again when a port of the routes was taken by somebody else.
+/// How often other ports are tried for the routes between them.
 const ATTEMPTS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A paused server accepts the connection and says nothing.
@@ -39,18 +40,16 @@ impl NatsCluster {
 
     /// Starts three servers and waits until they are [healthy](Self::healthy).
     pub async fn start() -> Result<Self, Error> {
-        let mut last = None;
-        for _ in 0..ATTEMPTS {
+        let mut attempts = 1;
+        let cluster = loop {
             match Self::try_start().await {
-                Ok(cluster) => {
-                    cluster.healthy().await;
-                    return Ok(cluster);
-                }
-                Err(missing @ Error::Missing { .. }) => return Err(missing),
-                Err(error) => last = Some(error),
+                // Only the ports of clients are chosen anew by themselves.
+                Err(Error::Failed(why)) if why.contains(PORTS_TAKEN) && attempts < ATTEMPTS => attempts += 1,
+                started => break started?,
             }
-        }
-        Err(last.unwrap_or_else(|| Error::failed("nats-server", "was not tried")))
+        };
+        cluster.healthy().await;
+        Ok(cluster)
     }
 
     async fn try_start() -> Result<Self, Error> {
@@ -69,14 +68,20 @@ impl NatsCluster {
         format!("nats://{user}:{password}@{}", seeds.join(",nats://"))
     }
 
-    /// How many servers there are.
-    pub fn size(&self) -> usize {
-        self.nodes.len()
+    /// The `nats://…` of all servers, as NATS clients take them, without credentials.
+    pub fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(Nats::url).collect()
     }
 
     /// One of the servers, to be killed, paused, resumed or started again.
     pub fn node(&mut self, n: usize) -> &mut Nats {
         &mut self.nodes[n]
+    }
+
+    /// Starts all servers again that were stopped or killed, at the same time, and waits until they answer.
+    pub async fn start_again(&mut self) -> Result<(), Error> {
+        let stopped = self.nodes.iter_mut().filter(|node| node.pid().is_none());
+        try_join_all(stopped.map(Nats::start_again)).await.map(drop)
     }
 
     /// The `nats://…` of one server.

@@ -21,6 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ONE_LOOK: Duration = Duration::from_secs(5);
 const PORT_ATTEMPTS: u32 = 10;
 const LOG_LINES_SHOWN: usize = 20;
+pub(crate) const PORTS_TAKEN: &str = "every port it was given was taken by somebody else";
 
 /// How one kind of server is started and asked whether it is ready.
 pub trait Kind: Debug + Send + Sync + Sized + 'static {
@@ -101,7 +102,7 @@ impl<K: Kind> Server<K> {
                 Err(NoStart::Other(error)) => return Err(error),
             }
         }
-        Err(Error::failed(kind.name(), "every port it was given was taken by somebody else"))
+        Err(Error::failed(kind.name(), PORTS_TAKEN))
     }
 
     /// Where it listens.

@@ -9,8 +9,7 @@ use crate::DEADLINE;
 const STREAM: &str = "EVENTS";
 
 async fn open_stream(cluster: &NatsCluster) -> Context {
-    let seeds: Vec<String> = (0..cluster.size()).map(|n| cluster.url_of(n)).collect();
-    let jetstream = jetstream::new(async_nats::connect(seeds).await.unwrap());
+    let jetstream = jetstream::new(async_nats::connect(cluster.urls()).await.unwrap());
     let config = Config {
         name: STREAM.to_owned(),
         subjects: vec!["events".to_owned()],
