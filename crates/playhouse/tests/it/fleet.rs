@@ -2,7 +2,7 @@ use std::time::Instant;
 
 use futures::future::join_all;
 use sqlx::{ConnectOptions, Executor};
-use testkit::{Database, Folder, Nats, Proxy, Redis, SqlServer, eventually, need};
+use testkit::{Database, Folder, Nats, NatsCluster, Proxy, Redis, SqlServer, eventually, need};
 
 use super::*;
 
@@ -177,6 +177,28 @@ async fn a_store_that_comes_late_is_waited_for_and_one_that_does_not_come_fails_
     assert_eq!((code, out.as_str()), (1, ""));
     assert!(errors.contains("hot was not reachable within lifecycle.start_timeout (1s)"), "{errors}");
     assert!(errors.contains("refused"), "the cause is told: {errors}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn process_starts_with_its_first_nats_seed_down() {
+    let fleet = need!(Fleet::start().await);
+    let mut cluster = need!(NatsCluster::start().await);
+    let url = cluster.url();
+    let on_cluster =
+        |program: Program| program.env("PLAYHOUSE_BUS_URL", &url).env("PLAYHOUSE_BUS_REPLICAS", "3");
+    // The first of all makes the stream, for which all servers have to be there.
+    let first = on_cluster(fleet.serve(&["--set", "db.migrate=true"])).start().unwrap();
+    addresses(&first).await;
+    cluster.node(0).kill().await.unwrap();
+    eventually("the others have a leader", PATIENCE, async || cluster.leader_of("PLAYHOUSE").await).await;
+    let running = on_cluster(fleet.serve(&[])).start().unwrap();
+    let at = addresses(&running).await;
+    not_ready(&at["admin"], &[]).await;
+
+    let (_, said, _) = run(on_cluster(fleet.run(&["doctor"]))).await;
+    assert!(!said.contains(NatsCluster::USER.1), "a password is shown:\n{said}");
+    let away = said.lines().find(|line| line.contains("does not answer"));
+    assert!(away.is_some_and(|line| line.contains("mind  nats://game:***@127.0.0.1:")), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
