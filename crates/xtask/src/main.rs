@@ -6,6 +6,7 @@ mod install;
 mod keycloak;
 mod nats;
 mod shell;
+mod soak;
 mod test;
 
 use std::path::PathBuf;
@@ -60,6 +61,11 @@ enum Command {
         #[arg(long, default_value_t = 50)]
         examples: u32,
     },
+    /// Run a fleet under load through many faults, for minutes
+    Soak {
+        #[command(subcommand)]
+        name: soak::Soak,
+    },
     /// Run a benchmark; without a name, list them
     Bench {
         name: Option<String>,
@@ -82,6 +88,7 @@ fn main() -> ExitCode {
                 None => plan.run(only),
             }
         }
+        Command::Soak { name } => name.run(),
         Command::Bench { name, args } => bench::run(name.as_deref(), &args),
     };
     match done {

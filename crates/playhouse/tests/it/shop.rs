@@ -9,6 +9,7 @@ use async_nats::jetstream::consumer::{AckPolicy, pull};
 use futures::StreamExt;
 use serde_json::json;
 use testkit::Folder;
+use tokio::time::MissedTickBehavior;
 
 use super::*;
 
@@ -144,7 +145,17 @@ pub(super) struct Load {
 }
 
 impl Load {
+    /// A beat that was missed is not made up for: that would look like more than there is.
     pub(super) fn start(shop: &Shop, customers: Vec<Customer>, per_second: u32) -> Self {
+        Self::with_beat(shop, customers, per_second, MissedTickBehavior::Skip)
+    }
+
+    pub(super) fn with_beat(
+        shop: &Shop,
+        customers: Vec<Customer>,
+        per_second: u32,
+        missed: MissedTickBehavior,
+    ) -> Self {
         let stop = runtime::Drain::new();
         let bought: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let offered: Arc<AtomicU64> = Arc::default();
@@ -153,8 +164,7 @@ impl Load {
             let (bought, offered) = (bought.clone(), offered.clone());
             async move {
                 let mut beat = tokio::time::interval(Duration::from_secs(1) / per_second);
-                // A beat that was missed is not made up for: that would look like more than there is.
-                beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+                beat.set_missed_tick_behavior(missed);
                 for n in 0_usize.. {
                     beat.tick().await;
                     if stop.is_requested() {
@@ -185,9 +195,10 @@ impl Load {
     }
 
     /// Buys nothing more, and waits until everything is answered. Returns the ids of the events.
-    pub(super) async fn finish(mut self) -> BTreeSet<String> {
+    pub(super) async fn finish(&self) -> BTreeSet<String> {
         self.stop.request();
-        (&mut self.running).await.unwrap();
+        testkit::eventually("no more purchases are begun", PATIENCE, async || self.running.is_finished())
+            .await;
         testkit::eventually("all purchases are answered", PATIENCE * 4, async || {
             self.offered() == self.count() as u64
         })
@@ -204,29 +215,37 @@ pub(super) struct Told {
     pub(super) version: Option<i64>,
 }
 
+/// The stream that the processes publish to.
+pub(super) const STREAM: &str = "PLAYHOUSE";
+
+/// An event by its body.
+pub(super) fn told(body: &Value) -> Told {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Told {
+        id: text(&body["id"]),
+        key: text(&body["partitionkey"]),
+        version: body["data"]["version"].as_i64(),
+    }
+}
+
 /// All events in the stream, oldest first.
 pub(super) async fn stream(url: &str) -> Vec<Told> {
     let client = async_nats::connect(url).await.unwrap();
-    let stream = async_nats::jetstream::new(client).get_stream("PLAYHOUSE").await.unwrap();
+    let stream = async_nats::jetstream::new(client).get_stream(STREAM).await.unwrap();
     let count = stream.cached_info().state.messages.try_into().unwrap();
     let reader = pull::Config { ack_policy: AckPolicy::None, ..pull::Config::default() };
     let messages = stream.create_consumer(reader).await.unwrap().messages().await.unwrap();
-    let told = messages.take(count).map(|message| {
+    let all = messages.take(count).map(|message| {
         let body: Value = serde_json::from_slice(&message.unwrap().payload).unwrap();
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        Told {
-            id: text(&body["id"]),
-            key: text(&body["partitionkey"]),
-            version: body["data"]["version"].as_i64(),
-        }
+        told(&body)
     });
-    told.collect().await
+    all.collect().await
 }
 
 /// How many events the stream has.
 pub(super) async fn stream_length(url: &str) -> u64 {
     let client = async_nats::connect(url).await.unwrap();
-    let stream = async_nats::jetstream::new(client).get_stream("PLAYHOUSE").await.unwrap();
+    let stream = async_nats::jetstream::new(client).get_stream(STREAM).await.unwrap();
     stream.cached_info().state.messages
 }
 
@@ -241,11 +260,19 @@ pub(super) async fn everything_arrived(url: &str, promised: &BTreeSet<String>) {
         }
     })
     .await;
+    once_and_in_order(&told, promised);
+}
+
+/// Every event that was promised is there once, none besides, and those of each entitlement in the order of their versions.
+pub(super) fn once_and_in_order(told: &[Told], promised: &BTreeSet<String>) {
     let ids: BTreeSet<&String> = told.iter().map(|told| &told.id).collect();
     assert_eq!(ids.len(), told.len(), "an event is in the stream twice");
-    assert_eq!(ids, promised.iter().collect::<BTreeSet<_>>());
+    let lost: Vec<&String> = promised.iter().filter(|id| !ids.contains(id)).collect();
+    assert!(lost.is_empty(), "{} of {} events are lost: {lost:?}", lost.len(), promised.len());
+    let strange: Vec<&&String> = ids.iter().filter(|id| !promised.contains(**id)).collect();
+    assert!(strange.is_empty(), "nobody was promised {strange:?}");
     let mut versions: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
-    for told in &told {
+    for told in told {
         versions.entry(&told.key).or_default().push(told.version.unwrap());
     }
     for (key, versions) in versions {
