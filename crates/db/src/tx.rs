@@ -14,7 +14,7 @@ use crate::{Dialect, Error, Value};
 
 /// An open transaction. It is rolled back unless [`commit`](Self::commit) is called.
 ///
-/// Statements have no time limit of their own: whoever cannot wait drops the transaction, which frees its connection. But do nothing
+/// Statements have no time limit of their own: a caller that cannot wait drops the transaction, which frees its connection. But do nothing
 /// else between two statements: a server ends a transaction that says nothing for three times `db.acquire_timeout`.
 #[derive(Debug)]
 pub struct Tx {

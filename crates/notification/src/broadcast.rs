@@ -95,7 +95,7 @@ impl Broadcasts {
         Ok(self.0.list(Filter::All, limit).await?.into_iter().map(progress).collect())
     }
 
-    /// Stops a broadcast: nobody else is told until it is resumed, whichever processes start meanwhile.
+    /// Stops a broadcast: it reaches no further player until it is resumed, also across restarts.
     pub async fn stop(&self, id: Uuid) -> Result<(), Error> {
         self.0.hold(id).await?.map_err(|unfit| no_change(id, unfit))
     }

@@ -8,7 +8,7 @@
 //! **Order.** The consumer hands events to whichever process asks, so a process may have later events while another still works on
 //! earlier ones, or has died with them. Therefore the transaction also moves the position in the stream up to which everything is taken
 //! in (`notification_intake`), and fails if events between that position and its own are missing. The process then waits for the one
-//! that has them, and after [`PATIENCE`] reads them from the stream and takes them in itself. Whoever comes late finds them known.
+//! that has them, and after [`PATIENCE`] reads them from the stream and takes them in itself. A process that comes late finds them known.
 
 mod arrived;
 

@@ -70,7 +70,7 @@ impl Metrics {
         );
         registry.register(
             "playhouse_notification_unknown_users",
-            "Users whom events named and who do not exist, or are erased: they have no inbox",
+            "Users in events who do not exist or are erased: they have no inbox",
             metrics.unknown.clone(),
         );
         registry.register(

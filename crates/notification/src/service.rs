@@ -133,7 +133,7 @@ impl Notifications {
         Ok((tx, News { events, known }))
     }
 
-    /// Those of the users whom events concern who exist.
+    /// Returns the users of these events who exist.
     async fn known(&self, events: &[&Understood]) -> Result<HashSet<Uuid>, Error> {
         let users = events.iter().flat_map(|event| event.told.iter().map(|told| told.user));
         let users: BTreeSet<Uuid> = users.collect();

@@ -355,7 +355,7 @@ pub enum TicketsCommand {
 
 /// Look at game servers that are given back, and mend that
 ///
-/// A webhook assigner is told of every match that was not made after all, so that its server is free. Asks a running process at its
+/// Playhouse calls a webhook assigner for every match that was not made after all, so that its server is free. Asks a running process at its
 /// admin port, whose address is listen.admin.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

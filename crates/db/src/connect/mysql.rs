@@ -72,9 +72,9 @@ pub(super) async fn open(url: &Url, config: &Config, outdated: &Outdated) -> Res
 fn session(row_wait: Duration, silence: Duration) -> String {
     // REPEATABLE READ locks gaps, and so blocks those who insert beside what a worker claims.
     let isolation = "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED";
-    // Without strict mode a value that does not fit is cut to fit, and nobody is told.
+    // Without strict mode the server silently cuts a value that does not fit.
     let strict = "SET SESSION sql_mode = CONCAT(@@sql_mode, ',STRICT_ALL_TABLES')";
-    // Whoever waits for a row gives up while its caller is still there to be told.
+    // A wait for a row ends while its caller still waits for the answer.
     let row_wait = format!("SET SESSION innodb_lock_wait_timeout = {}", row_wait.as_secs().max(1));
     // A host that vanishes holds its locks no longer than this.
     let silence = hierlock::end_after_silence(silence);

@@ -210,7 +210,7 @@ async fn errors_say_what_can_be_done() {
 
 /// The servers raise any number on demand, also those of clusters.
 #[tokio::test]
-async fn what_a_server_says_in_passing_is_told_as_passing() {
+async fn passing_errors_of_a_server_are_reported_as_passing() {
     for place in need!(Place::servers().await) {
         let db = place.open().await;
         for number in

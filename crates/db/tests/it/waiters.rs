@@ -24,7 +24,7 @@ async fn in_usual_time<T, E: std::fmt::Debug>(what: &str, work: impl Future<Outp
     tokio::time::timeout(USUAL, work).await.unwrap_or_else(|_| panic!("{what} waits")).unwrap()
 }
 
-/// Whoever waits for the user waits with the user's own lock or with that of anything the user has.
+/// A waiter for the user waits for the user's own lock, or for that of anything the user has.
 #[tokio::test(flavor = "multi_thread")]
 async fn waiters_for_one_user_keep_neither_others_nor_readiness_waiting() {
     for place in need!(Place::all().await) {

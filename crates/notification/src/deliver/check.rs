@@ -21,7 +21,8 @@ pub struct Check {
     metrics: Metrics,
 }
 
-/// Delivers what passes the check. What has expired, or is an erased user's, is done, and nobody is told; what cannot be read has failed.
+/// Delivers what passes the check. A delivery that has expired, or whose user is erased, counts as done without being sent; one that cannot be
+/// read has failed.
 #[derive(Debug)]
 pub(super) struct Checked<H> {
     pub(super) table: &'static str,

@@ -187,7 +187,7 @@ async fn a_template_for_services_needs_its_fields(place: &SqlPlace) {
 /// Makes so many users in a moment, and no others.
 pub(crate) async fn people(house: &House, count: usize) -> Vec<Uuid> {
     let users: Vec<Uuid> = (0..count).map(|_| *UserId::generate().as_uuid()).collect();
-    // Nobody else is told.
+    // No other user gets it.
     house.sql("DELETE FROM users").await;
     house.add_users(users.iter().copied()).await;
     users

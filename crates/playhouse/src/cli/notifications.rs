@@ -127,7 +127,7 @@ pub enum BroadcastsCommand {
         #[arg(long)]
         watch: bool,
     },
-    /// Stop a broadcast: no further player is told
+    /// Stop a broadcast: it reaches no further player
     Stop {
         /// Its id
         broadcast: String,

@@ -51,7 +51,7 @@ impl Stored {
         for (id, tickets) in &self.matches {
             assert!(seen.insert(id), "the match {id} is in the stream twice");
             let players: HashSet<String> = assigned.get(id).into_iter().flatten().cloned().collect();
-            assert_eq!(&players, tickets, "the match {id} is told of others than it was assigned to");
+            assert_eq!(&players, tickets, "the event of match {id} names other tickets than were assigned");
         }
         let lost: Vec<&String> = assigned.keys().filter(|id| !seen.contains(id)).collect();
         assert!(lost.is_empty(), "{} of {} matches are lost: {lost:?}", lost.len(), assigned.len());
