@@ -78,14 +78,15 @@ impl Queue {
     }
 
     async fn decide(&self, number: i64, state: i32) -> Result<Result<(), Unfit>, Error> {
-        let deciding = async {
+        let deciding = async || {
             let mut tx = self.db.begin().await?;
             let item = self.lock(&mut tx, Names::Numbers(&[number])).await?;
             let decided = self.set(&mut tx, item, state, Duration::ZERO).await?;
             tx.commit().await?;
             Ok(decided)
         };
-        self.db.bounded(deciding).await
+        // A worker that claims the item, or one behind it, at this moment may be the other side of a deadlock.
+        db::retrying(Error::is_conflict, || self.db.bounded(deciding())).await
     }
 
     /// As [`retry`](Self::retry), by the item's id and in the caller's transaction. It is due some time after that.

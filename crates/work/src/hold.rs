@@ -26,19 +26,25 @@ impl Queue {
         id: Uuid,
         next: impl Fn(i32) -> Result<i32, Unfit>,
     ) -> Result<Result<(), Unfit>, Error> {
-        let changing = async {
-            let mut tx = self.db.begin().await?;
-            let Some(item) = self.lock(&mut tx, Names::Ids(&[id])).await? else {
-                return Ok(Err(Unfit::Unknown));
-            };
-            let next = match next(item.state) {
-                Ok(next) => next,
-                Err(unfit) => return Ok(Err(unfit)),
-            };
-            let changed = self.set(&mut tx, Some(item), next, Duration::ZERO).await?;
-            tx.commit().await?;
-            Ok(changed)
+        // A worker that claims or saves the item at this moment may be the other side of a deadlock.
+        db::retrying(Error::is_conflict, || self.db.bounded(self.try_change(id, &next))).await
+    }
+
+    async fn try_change(
+        &self,
+        id: Uuid,
+        next: impl Fn(i32) -> Result<i32, Unfit>,
+    ) -> Result<Result<(), Unfit>, Error> {
+        let mut tx = self.db.begin().await?;
+        let Some(item) = self.lock(&mut tx, Names::Ids(&[id])).await? else {
+            return Ok(Err(Unfit::Unknown));
         };
-        self.db.bounded(changing).await
+        let next = match next(item.state) {
+            Ok(next) => next,
+            Err(unfit) => return Ok(Err(unfit)),
+        };
+        let changed = self.set(&mut tx, Some(item), next, Duration::ZERO).await?;
+        tx.commit().await?;
+        Ok(changed)
     }
 }

@@ -11,6 +11,7 @@ testkit::on_all_stores!(
     a_store_that_is_away_costs_a_broadcast_no_attempt,
     a_broadcast_that_failed_is_a_dead_letter_and_resumes_behind_the_last_who_was_told,
     a_stopped_broadcast_stays_stopped_until_it_is_resumed,
+    a_broadcast_at_work_can_be_stopped_and_resumed_any_number_of_times,
 );
 
 const USERS: usize = 2_300;
@@ -172,5 +173,21 @@ async fn a_stopped_broadcast_stays_stopped_until_it_is_resumed(place: &SqlPlace)
     assert_eq!(house.count("notification").await, USERS as i64 - 1_000);
     let unknown = broadcasts.stop(uuid(7)).await.unwrap_err();
     assert!(matches!(unknown, notification::Error::NoBroadcast(_)), "{unknown}");
+    working.stop().await;
+}
+
+/// The worker claims it at once whenever it is resumed, so that some stops meet its transactions.
+async fn a_broadcast_at_work_can_be_stopped_and_resumed_any_number_of_times(place: &SqlPlace) {
+    let (house, users) = open(place, 1_000).await;
+    refuse(&house, place, "trap", users[600], FOR_GOOD).await;
+    let id = send(&house, "k").await;
+    let working = broadcast(&house);
+    testkit::eventually("it is on its way", PATIENCE, async || progress(&house, id).await.told == 500).await;
+    for _ in 0..50 {
+        house.notifications.broadcasts().stop(id).await.unwrap();
+        house.notifications.broadcasts().resume(id).await.unwrap();
+    }
+    house.sql("DROP TRIGGER trap").await;
+    is_done(&house, &users, id).await;
     working.stop().await;
 }
