@@ -8,6 +8,7 @@ use super::*;
 
 testkit::on_all_stores!(
     progress_resets_the_attempts_of_a_broadcast,
+    a_last_attempt_that_makes_progress_is_followed_by_all_attempts,
     a_store_that_is_away_costs_a_broadcast_no_attempt,
     a_broadcast_that_failed_is_a_dead_letter_and_resumes_behind_the_last_who_was_told,
     a_stopped_broadcast_stays_stopped_until_it_is_resumed,
@@ -92,6 +93,25 @@ async fn progress_resets_the_attempts_of_a_broadcast(place: &SqlPlace) {
     assert_eq!(house.letters().await, []);
 }
 
+/// With all but one attempt used up, so that a count that is not reset, in the row or in the worker's item, ends the broadcast.
+async fn a_last_attempt_that_makes_progress_is_followed_by_all_attempts(place: &SqlPlace) {
+    let (house, users) = open(place, 1_000).await;
+    refuse(&house, place, "trap", users[600], FOR_GOOD).await;
+    let id = send(&house, "k").await;
+    house.sql(&format!("UPDATE {BROADCAST} SET attempts = 999")).await;
+    let working = broadcast(&house);
+    testkit::eventually("it fails in vain, counted from its progress", PATIENCE, async || {
+        let progress = progress(&house, id).await;
+        let is_counted_anew = progress.told == 500 && (3..500).contains(&progress.attempts);
+        is_counted_anew.then_some(()).ok_or_else(|| format!("{progress:?}"))
+    })
+    .await;
+    house.sql("DROP TRIGGER trap").await;
+    is_done(&house, &users, id).await;
+    working.stop().await;
+    assert_eq!(house.letters().await, []);
+}
+
 async fn a_store_that_is_away_costs_a_broadcast_no_attempt(place: &SqlPlace) {
     if !place.is_server() {
         // A file is not away.
@@ -159,6 +179,7 @@ async fn a_stopped_broadcast_stays_stopped_until_it_is_resumed(place: &SqlPlace)
     testkit::eventually("the other one is done", PATIENCE, is_done_too).await;
     let stopped = progress(&house, id).await;
     assert_eq!((stopped.state, stopped.told), (State::Held, 1_000));
+    assert_eq!(stopped.attempts, 0, "no worker has claimed it");
     assert_eq!(house.count("notification").await, 1_000 + USERS as i64);
     let listed: Vec<Uuid> = broadcasts.list(10).await.unwrap().iter().map(|one| one.id).collect();
     assert_eq!(listed, [other, id]);
