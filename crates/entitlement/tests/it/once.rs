@@ -1,5 +1,6 @@
 //! A request is done once, however often it is sent.
 
+use base::Code;
 use base::error::Coded;
 use entitlement::Answer;
 
@@ -13,6 +14,7 @@ testkit::on_all_stores!(
     a_hundred_different_requests_at_once_under_one_key_leave_one,
     what_takes_too_long_is_said_to_be_still_running,
     old_keys_are_forgotten,
+    an_answer_that_cannot_be_read_is_not_a_reused_key,
 );
 
 async fn a_request_that_is_sent_again_is_answered_as_before(place: &SqlPlace) {
@@ -135,4 +137,25 @@ async fn old_keys_are_forgotten(place: &SqlPlace) {
     tokio::time::sleep(Duration::from_millis(5)).await;
     assert_eq!(shop.db.forget_idempotency_keys(Duration::from_millis(1)).await.unwrap(), 3);
     assert_eq!(shop.db.forget_idempotency_keys(Duration::from_millis(1)).await.unwrap(), 0);
+}
+
+async fn an_answer_that_cannot_be_read_is_not_a_reused_key(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    shop.entitlements.apply("shop", "order-7", &granting).await.unwrap();
+    let is_corrupt = async |damage: &'static str| {
+        let mut tx = shop.db.begin().await.unwrap();
+        db::on!(tx, connection => { sqlx::query(damage).execute(connection).await.unwrap(); });
+        tx.commit().await.unwrap();
+        let error = shop.entitlements.apply("shop", "order-7", &granting).await.unwrap_err();
+        let entitlement::Error::Db(db::Error::Corrupt { table, .. }) = &error else { panic!("{error:?}") };
+        assert_eq!((*table, error.code()), ("idempotency_keys", Code::Internal));
+    };
+    is_corrupt("UPDATE idempotency_keys SET answer = '[{'").await;
+    // A server fills a fingerprint up to its length, SQLite does not.
+    if !place.is_server() {
+        is_corrupt("UPDATE idempotency_keys SET fingerprint = X''").await;
+    }
+    assert_eq!(shop.versions().await, [1]);
 }
