@@ -68,3 +68,54 @@ impl fmt::Display for Verdict {
         )
     }
 }
+
+/// Changes one thing in what was read.
+type Damage = fn(&mut Stored);
+
+/// Two entitlements with their changes, and two matches.
+fn sound() -> (Stored, BTreeSet<String>, HashMap<String, Vec<String>>) {
+    let grant = |key: &str, version| Told {
+        id: format!("{key}-{version}"),
+        key: key.to_owned(),
+        version: Some(version),
+    };
+    let grants = vec![grant("a", 1), grant("b", 1), grant("a", 2), grant("a", 3), grant("b", 2)];
+    let made = |id: &str| (id.to_owned(), [format!("{id}-1"), format!("{id}-2")]);
+    let matches = [made("one"), made("two")];
+    let bought = grants.iter().map(|told| told.id.clone()).collect();
+    let assigned = matches.iter().map(|(id, tickets)| (id.clone(), tickets.to_vec())).collect();
+    let matches = matches.into_iter().map(|(id, tickets)| (id, tickets.into())).collect();
+    (Stored { grants, matches }, bought, assigned)
+}
+
+/// A check that cannot fail shows nothing: each kind of damage alone makes it fail.
+#[test]
+fn the_check_finds_what_is_lost_doubled_or_out_of_order() {
+    let passes = |damage: Damage| {
+        let (mut stored, bought, assigned) = sound();
+        damage(&mut stored);
+        std::panic::catch_unwind(|| stored.check(&bought, &assigned)).is_ok()
+    };
+    assert!(passes(|_| {}));
+    assert!(passes(|stored| stored.grants.swap(0, 1)), "keys have no order among each other");
+    let damages: [(&str, Damage); 9] = [
+        ("a grant is stored twice in a row", |stored| stored.grants.insert(1, stored.grants[0].clone())),
+        ("a grant is stored twice, the second time at the end", |stored| {
+            stored.grants.push(stored.grants[0].clone());
+        }),
+        ("a grant is lost", |stored| drop(stored.grants.remove(2))),
+        ("the last grant is lost", |stored| drop(stored.grants.pop())),
+        ("two grants of a key are swapped", |stored| stored.grants.swap(0, 2)),
+        ("a grant was never answered", |stored| {
+            stored.grants.push(Told { id: "x".to_owned(), key: "c".to_owned(), version: Some(1) });
+        }),
+        ("a match is stored twice", |stored| stored.matches.push(stored.matches[0].clone())),
+        ("a match is lost", |stored| drop(stored.matches.pop())),
+        ("a match is told of another ticket", |stored| {
+            stored.matches[0].1.insert("x".to_owned());
+        }),
+    ];
+    for (what, damage) in damages {
+        assert!(!passes(damage), "not noticed: {what}");
+    }
+}
