@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use sqlx::Connection;
+
 use super::*;
 use crate::crashes::was_killed;
 use crate::shop::in_outbox;
@@ -17,6 +19,28 @@ async fn play(address: String) -> Option<String> {
     let told: Value = serde_json::from_slice(&watching.chunk().await.ok()??).ok()?;
     let connection = told["result"]["assignment"]["connection"].as_str()?;
     Some(connection.split('.').next()?.to_owned())
+}
+
+/// How many events the outbox of a process has published.
+async fn count_published(admin: &str) -> i64 {
+    let mut count = 0;
+    for row in in_outbox(admin, "published").await {
+        let (_, row) = get(format!("http://{admin}/outbox/{}", row["id"].as_str().unwrap())).await;
+        count += row["events"].as_array().map_or(1, Vec::len) as i64;
+    }
+    count
+}
+
+/// Up to which position of its embedded bus a process that has ended took events in. The bus of each process counts from 1.
+async fn taken_in(folder: &Folder) -> i64 {
+    let position = sqlx::query_scalar("SELECT MAX(position) FROM notification_intake");
+    position.fetch_one(&mut database(folder).await).await.unwrap()
+}
+
+/// The database of an embedded process.
+async fn database(folder: &Folder) -> sqlx::SqliteConnection {
+    let file = format!("sqlite:{}", folder.path().join("playhouse.db").display());
+    sqlx::SqliteConnection::connect(&file).await.unwrap()
 }
 
 /// The matches whose events the outbox has published.
@@ -75,9 +99,55 @@ async fn embedded_stop_while_matches_are_made_loses_no_event() {
         notified.extend(played.unwrap());
     }
     eprintln!("{} matches before the stop", notified.len());
+    let taken_in = taken_in(&folder).await;
     let running = program.start().unwrap();
     let admin = addresses(&running).await["admin"].clone();
     all_are_published(&admin, &notified).await;
+    eventually("nothing is left in the outbox", PATIENCE, async || {
+        in_outbox(&admin, "open").await.is_empty()
+    })
+    .await;
+    // The process left nothing to the next one: engine, relay and intake stopped in this order.
+    assert_eq!(taken_in, count_published(&admin).await);
+}
+
+/// The database is locked meanwhile, so that the engine still waits for the record when the loops are asked to stop.
+#[tokio::test(flavor = "multi_thread")]
+async fn embedded_stop_while_a_match_is_recorded_leaves_nothing_to_the_next_process() {
+    let folder = Folder::fresh().unwrap();
+    let program = dev(&["--data", folder.path().to_str().unwrap()]);
+    let running = program.start().unwrap();
+    let at = addresses(&running).await;
+    let mut lock = database(&folder).await;
+    sqlx::query("BEGIN IMMEDIATE").execute(&mut lock).await.unwrap();
+    let players = [0, 1].map(|_| tokio::spawn(play(at["open_match"].clone())));
+    eventually("a match is assigned", PATIENCE, async || {
+        let (_, metrics) = get(format!("http://{}/metrics", at["admin"])).await;
+        let metrics = metrics.as_str().unwrap();
+        metrics.lines().any(|line| {
+            line.starts_with("minimatch_backend_assign_to_redis_latency_seconds_count ")
+                && !line.ends_with(" 0")
+        })
+    })
+    .await;
+    running.sigterm();
+    eventually("it accepts no connection", PATIENCE, async || {
+        tokio::net::TcpStream::connect(&at["open_match"]).await.is_err()
+    })
+    .await;
+    // Meanwhile loops that do not wait for the engine end. It waits for the record for a second.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    sqlx::query("ROLLBACK").execute(&mut lock).await.unwrap();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+    join_all(players).await;
+    let taken_in = taken_in(&folder).await;
+    let running = program.start().unwrap();
+    let admin = addresses(&running).await["admin"].clone();
+    eventually("nothing is left in the outbox", PATIENCE, async || {
+        in_outbox(&admin, "open").await.is_empty()
+    })
+    .await;
+    assert_eq!(taken_in, count_published(&admin).await);
 }
 
 /// At every point between the assignment and the notification.
