@@ -179,9 +179,9 @@ impl Deliveries {
         // When one cannot go on the others stop, too, so that all are started again.
         let stop = drain.child();
         let (live, log, webhook) = futures::join!(
-            ending(&stop, live.run(stop.clone())),
-            ending(&stop, log.run(stop.clone())),
-            ending(&stop, webhook.run(stop.clone())),
+            ending(&stop, Box::pin(live.run(stop.clone()))),
+            ending(&stop, Box::pin(log.run(stop.clone()))),
+            ending(&stop, Box::pin(webhook.run(stop.clone()))),
         );
         live.and(log).and(webhook)
     }

@@ -98,7 +98,8 @@ impl<H: Handler> Worker<H> {
             ended
         };
         let claiming = futures::future::join_all((0..self.queue.config.workers).map(work));
-        let (ended, ()) = futures::join!(claiming, self.run_at_home(stop.clone()));
+        // On the heap: several workers share a task, and their states side by side would not fit on its stack in a debug build.
+        let (ended, ()) = futures::join!(claiming, Box::pin(self.run_at_home(stop.clone())));
         ended.into_iter().collect()
     }
 
