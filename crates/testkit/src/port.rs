@@ -1,17 +1,23 @@
 //! Free ports on the loopback interface.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
 
 const RANGE_FILE: &str = "/proc/sys/net/ipv4/ip_local_port_range";
 /// Where no service is usually found, and enough numbers that two processes seldom pick the same.
 const LOWEST: u16 = 15_000;
 const ENOUGH: u16 = 2_000;
 
-/// A port that was free a moment ago.
+/// The ports that this process has handed out. Tests that run at the same time bind theirs seconds later: handed out twice, one
+/// of them would find its port taken.
+static HANDED_OUT: Mutex<Option<HashSet<u16>>> = Mutex::new(None);
+
+/// A port that was free a moment ago, and that no other test of this process gets.
 ///
 /// Not one that the kernel hands out by itself: those are the source ports of outgoing connections.
 /// While a server is down for a restart, one of them could take its port; a client that tries the
@@ -21,8 +27,9 @@ pub fn free_port() -> io::Result<u16> {
     if let Some(range) = handed_out.and_then(outside) {
         for _ in 0..100 {
             let port = fastrand::u16(range.clone());
-            if let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) {
-                close(listener);
+            let Ok(listener) = TcpListener::bind((Ipv4Addr::LOCALHOST, port)) else { continue };
+            close(listener);
+            if is_first(port) {
                 return Ok(port);
             }
         }
@@ -31,6 +38,12 @@ pub fn free_port() -> io::Result<u16> {
     let port = listener.local_addr()?.port();
     close(listener);
     Ok(port)
+}
+
+/// Whether the port is handed out for the first time.
+fn is_first(port: u16) -> bool {
+    let mut handed_out = HANDED_OUT.lock().unwrap_or_else(PoisonError::into_inner);
+    handed_out.get_or_insert_default().insert(port)
 }
 
 /// Stops listening, now.
@@ -74,6 +87,12 @@ mod tests {
         close(listener);
         assert_eq!(TcpStream::connect(addr).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         assert!(TcpListener::bind(addr).is_ok());
+    }
+
+    #[test]
+    fn no_port_is_handed_out_twice() {
+        let ports: HashSet<u16> = (0..1_000).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 1_000);
     }
 
     #[test]
