@@ -60,8 +60,10 @@ async fn progress(house: &House, id: Uuid) -> notification::Progress {
 }
 
 async fn is_done(house: &House, users: &[Uuid], id: Uuid) {
-    testkit::eventually("all are told", PATIENCE, async || progress(house, id).await.state == State::Done)
-        .await;
+    testkit::eventually("it has reached all players", PATIENCE, async || {
+        progress(house, id).await.state == State::Done
+    })
+    .await;
     assert_eq!(progress(house, id).await.told, USERS as u64);
     all_have(house, users, "To all").await;
 }

@@ -111,7 +111,7 @@ fn the_check_finds_what_is_lost_doubled_or_out_of_order() {
         }),
         ("a match is stored twice", |stored| stored.matches.push(stored.matches[0].clone())),
         ("a match is lost", |stored| drop(stored.matches.pop())),
-        ("a match is told of another ticket", |stored| {
+        ("an event of a match names another ticket", |stored| {
             stored.matches[0].1.insert("x".to_owned());
         }),
     ];
