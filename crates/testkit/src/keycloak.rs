@@ -34,6 +34,10 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Parts of the distribution that are used as they are.
 const SHARED: [&str; 4] = ["conf", "lib", "providers", "themes"];
 
+/// H2, its database, writes half a second after the commit by default: a killed Keycloak would forget the
+/// sessions it had just begun.
+const WRITE_AT_COMMIT: &str = ";WRITE_DELAY=0";
+
 /// A Keycloak with the realm `playhouse` and its example players: `ada`, `bob` and the operator `root-eve`,
 /// all with the password [`PASSWORD`](Self::PASSWORD). It keeps all it knows over a restart.
 pub type Keycloak = Server<KeycloakKind>;
@@ -133,6 +137,7 @@ impl Kind for KeycloakKind {
             .args(["start", "--optimized", "--import-realm", "--cache=local"])
             .args(["--http-enabled=true", "--hostname-strict=false", "--http-host=127.0.0.1"])
             .arg(format!("--http-port={}", place.port))
+            .env("KC_DB_URL_PROPERTIES", Some(WRITE_AT_COMMIT.into()))
             .env("PLAYHOUSE_URL", Some(gateway_url.trim_end_matches('/').into()))
             .env("PLAYHOUSE_CLIENT_SECRET", Some(client_secret.into()))
             .env("SHOP_CLIENT_SECRET", Some(service_secret.into()))
