@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use base::Clock;
 use base::id::ProcessId;
-use hot::Hot;
 use matchmaking::engine::{EngineConfig, Profile, Tick};
 use matchmaking::model::{Filter, Pool, SearchFields, TicketId};
 use matchmaking::store::{Coordination, Redises, Rules};
 use matchmaking::{Engine, Error, Frontend, FrontendConfig, Metrics, Store};
 use prometheus_client::registry::Registry;
+use redis_store::RedisStore;
 
 use crate::{Fleet, LongestWaiting, SkillTeams};
 
@@ -30,7 +30,8 @@ impl Game {
     pub fn new(clock: &Clock, servers: u16) -> Self {
         // 1. Where tickets are kept.
         let metrics = Metrics::new(&mut Registry::default());
-        let store = Store::new(&Hot::Memory, Redises::default(), rules(), clock.clone(), metrics.clone());
+        let store =
+            Store::new(&RedisStore::Memory, Redises::default(), rules(), clock.clone(), metrics.clone());
         // 2. What players use.
         let frontend = Frontend::new(store.clone(), limits(), clock.clone(), metrics.clone());
         // 3. Which matches there are.

@@ -21,7 +21,7 @@
 //! belongs in `tokio::task::spawn_blocking`, as everywhere in asynchronous code.
 //!
 //! [`Game`] puts it all together over tickets in memory. To let several processes work on the same tickets, give `Store::new`
-//! a Redis instead of `Hot::Memory`; nothing else changes.
+//! a Redis instead of `RedisStore::Memory`; nothing else changes.
 
 mod fleet;
 mod game;

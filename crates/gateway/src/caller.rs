@@ -177,7 +177,7 @@ pub(crate) fn of_account(error: account::Error) -> Problem {
 }
 
 /// What callers are told of an error of the store of sessions.
-pub(crate) fn of_store(error: &hot::Error) -> Problem {
+pub(crate) fn of_store(error: &redis_store::Error) -> Problem {
     tracing::warn!(cause = chain(error), "sessions cannot be read");
     Problem::new(error.code()).detail("Sessions cannot be read at the moment; try again.")
 }

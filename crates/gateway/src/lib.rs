@@ -43,11 +43,11 @@ use account::Accounts;
 use axum::Router;
 use base::Clock;
 use entitlement::Entitlements;
-use hot::Hot;
 use limits::Limits;
 use matchmaking::Players;
 use notification::Inbox;
 use oidc::Provider;
+use redis_store::RedisStore;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde_json::Value;
@@ -85,7 +85,7 @@ pub struct Parts {
     pub trusted: Vec<Network>,
     /// Who vouches for players, if anybody does.
     pub provider: Option<Provider>,
-    pub hot: Hot,
+    pub redis_store: RedisStore,
     pub limits: Limits,
     pub accounts: Accounts,
     pub entitlements: Entitlements,
@@ -125,7 +125,7 @@ impl Gateway {
     pub fn new(parts: Parts) -> Result<Self, CipherFailed> {
         let Parts { config, public_url, clock, metrics, .. } = parts;
         let session = &config.session;
-        let sessions = Sessions::new(&parts.hot, &session.key_prefix, session.idle, clock.clone());
+        let sessions = Sessions::new(&parts.redis_store, &session.key_prefix, session.idle, clock.clone());
         let users = Users::new(parts.accounts, config.user_cache);
         let cookies = Cookies::new(public_url.scheme() == "https");
         let audit = Audit::new(metrics.clone());

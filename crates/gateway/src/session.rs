@@ -19,11 +19,11 @@ use account::Role;
 use base::id::Uuid;
 use base::{Clock, Timestamp};
 use futures::stream::BoxStream;
-use hot::Hot;
+use redis_store::RedisStore;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use hot::Error;
+pub use redis_store::Error;
 
 /// How long before it expires an access token is refreshed, so that what is done with it has time; in milliseconds.
 const EARLY: i64 = 5_000;
@@ -201,10 +201,10 @@ macro_rules! each {
 
 impl Sessions {
     /// Sessions that are forgotten when they have not been used for `idle`.
-    pub fn new(hot: &Hot, prefix: &str, idle: Duration, clock: Clock) -> Self {
-        let adapter = match hot {
-            Hot::Memory => Adapter::Memory(Arc::new(memory::Memory::new(clock.clone()))),
-            Hot::Redis(redis) => Adapter::Redis(Arc::new(redis::Redis::new(redis.clone(), prefix))),
+    pub fn new(redis_store: &RedisStore, prefix: &str, idle: Duration, clock: Clock) -> Self {
+        let adapter = match redis_store {
+            RedisStore::Memory => Adapter::Memory(Arc::new(memory::Memory::new(clock.clone()))),
+            RedisStore::Redis(redis) => Adapter::Redis(Arc::new(redis::Redis::new(redis.clone(), prefix))),
         };
         Self { adapter, idle, clock }
     }

@@ -131,8 +131,8 @@ impl From<oidc::Refused> for Failure {
     }
 }
 
-impl From<hot::Error> for Failure {
-    fn from(error: hot::Error) -> Self {
+impl From<redis_store::Error> for Failure {
+    fn from(error: redis_store::Error) -> Self {
         let cause = chain(&error);
         if error.is_passing() { Self::Away(cause) } else { Self::Internal(cause) }
     }

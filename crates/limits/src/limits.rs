@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use hot::Hot;
+use redis_store::RedisStore;
 
 use crate::breaker::{Breaker, Permit};
 use crate::memory::Memory;
@@ -35,10 +35,10 @@ struct Parts {
 
 impl Limits {
     /// Limits in `hot`; keys there begin with `prefix`. Redis has `timeout` for a decision.
-    pub fn new(hot: &Hot, prefix: &str, timeout: Duration, metrics: Metrics) -> Self {
-        let shared = match hot {
-            Hot::Memory => None,
-            Hot::Redis(redis) => Some(Shared::new(redis.clone(), prefix, timeout)),
+    pub fn new(redis_store: &RedisStore, prefix: &str, timeout: Duration, metrics: Metrics) -> Self {
+        let shared = match redis_store {
+            RedisStore::Memory => None,
+            RedisStore::Redis(redis) => Some(Shared::new(redis.clone(), prefix, timeout)),
         };
         let memory = Memory::new(metrics.clone());
         Self(Arc::new(Parts { shared, breaker: Breaker::new(), memory, metrics }))

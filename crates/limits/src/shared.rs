@@ -14,18 +14,18 @@ static TAKE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("share
 
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {
-    redis: hot::Redis,
+    redis: redis_store::Redis,
     keys: Keys,
     timeout: Duration,
 }
 
 impl Shared {
-    pub(crate) fn new(redis: hot::Redis, prefix: &str, timeout: Duration) -> Self {
+    pub(crate) fn new(redis: redis_store::Redis, prefix: &str, timeout: Duration) -> Self {
         Self { redis, keys: Keys::new(prefix), timeout }
     }
 
     /// Decides. When no answer comes in time, Redis may or may not have taken: that errs on the strict side.
-    pub(crate) async fn take(&self, checks: &[Check<'_>]) -> Result<Verdict, hot::Error> {
+    pub(crate) async fn take(&self, checks: &[Check<'_>]) -> Result<Verdict, redis_store::Error> {
         let mut take = TAKE.prepare_invoke();
         for check in checks {
             take.key(self.keys.bucket(check.policy, check.key));

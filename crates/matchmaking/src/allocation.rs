@@ -22,7 +22,7 @@ use outbox::Outbox;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::AssertSqlSafe;
-use work::{New, Queue};
+use work_queue::{New, Queue};
 
 use crate::metrics::Metrics;
 use crate::model::{Match, MatchId};
@@ -54,8 +54,8 @@ pub const MIGRATIONS: Migrations = Migrations {
         Migration {
             version: 2,
             name: ABANDONED,
-            sqlite: work::sqlite_table!("matchmaking_abandoned"),
-            mysql: work::mysql_table!("matchmaking_abandoned"),
+            sqlite: work_queue::sqlite_table!("matchmaking_abandoned"),
+            mysql: work_queue::mysql_table!("matchmaking_abandoned"),
         },
     ],
 };
@@ -125,7 +125,7 @@ struct Data<'a> {
 type Row = (Vec<u8>, String, String, String, i64);
 
 impl Allocations {
-    pub fn new(db: Db, outbox: Outbox, config: work::Config, clock: Clock, metrics: Metrics) -> Self {
+    pub fn new(db: Db, outbox: Outbox, config: work_queue::Config, clock: Clock, metrics: Metrics) -> Self {
         let queues = outbox.queue().metrics().of(ABANDONED);
         let queue = Queue::new(ABANDONED, db.clone(), config, queues).unordered();
         Self(Arc::new(Inner { db, outbox, queue, clock, metrics }))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ::config::{ByteSize, Choice, Reader, Rejected, Secret, Section, Setting, Value};
 use base::Clock;
-use hot::HotUrl;
+use redis_store::RedisUrl;
 use url::Url;
 use webhook::Secrets;
 
@@ -23,13 +23,13 @@ pub struct Config {
     pub frontend: FrontendConfig,
     pub engine: EngineConfig,
     /// A Redis of their own for assignments.
-    pub assignments_url: Option<HotUrl>,
+    pub assignments_url: Option<RedisUrl>,
     /// A Redis from which tickets are read first.
-    pub replica_url: Option<HotUrl>,
+    pub replica_url: Option<RedisUrl>,
     /// How long after its request an allocation that nobody settled is given back.
     pub abandon_after: Duration,
     /// The queue of give-back calls.
-    pub abandoned: work::Config,
+    pub abandoned: work_queue::Config,
     /// What players can ask for, by name.
     pub queues: BTreeMap<String, Queue>,
     profiles: BTreeMap<String, ProfileConfig>,

@@ -21,7 +21,7 @@ pub enum Error {
     #[error("{0}")]
     Unimplemented(&'static str),
     #[error("{}", if .0.is_passing() { "the tickets cannot be reached at the moment; try again" } else { "the store of tickets refused a command" })]
-    Store(#[source] hot::Error),
+    Store(#[source] redis_store::Error),
     #[error("the tickets are locked by another process; try again")]
     Locked,
     #[error("the call was interrupted; try again")]
@@ -51,8 +51,8 @@ impl From<redis::RedisError> for Error {
     }
 }
 
-impl From<hot::Error> for Error {
-    fn from(error: hot::Error) -> Self {
+impl From<redis_store::Error> for Error {
+    fn from(error: redis_store::Error) -> Self {
         Self::Store(error)
     }
 }

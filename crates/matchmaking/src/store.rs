@@ -19,7 +19,7 @@ use base::Clock;
 use base::id::Uuid;
 use bytes::Bytes;
 use futures::stream::BoxStream;
-use hot::Hot;
+use redis_store::RedisStore;
 use tokio::sync::Notify;
 
 use crate::error::Error;
@@ -185,10 +185,16 @@ macro_rules! each {
 }
 
 impl Store {
-    pub fn new(hot: &Hot, others: Redises, rules: Rules, clock: Clock, metrics: Metrics) -> Self {
-        match hot {
-            Hot::Memory => Self::Memory(Arc::new(memory::Memory::new(rules, clock, metrics))),
-            Hot::Redis(primary) => {
+    pub fn new(
+        redis_store: &RedisStore,
+        others: Redises,
+        rules: Rules,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> Self {
+        match redis_store {
+            RedisStore::Memory => Self::Memory(Arc::new(memory::Memory::new(rules, clock, metrics))),
+            RedisStore::Redis(primary) => {
                 Self::Redis(Arc::new(redis::Redis::new(primary.clone(), others, rules, metrics)))
             }
         }

@@ -17,7 +17,7 @@ use db::{Db, Tx};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use serde::{Deserialize, Serialize};
-use work::{Entry, Filter, Handler, Item, Keeper, New, Outcome, Queue, State, Unfit, Worker};
+use work_queue::{Entry, Filter, Handler, Item, Keeper, New, Outcome, Queue, State, Unfit, Worker};
 
 use crate::dead::BuryBroadcast;
 use crate::model::{Addressed, Message};
@@ -67,9 +67,9 @@ pub struct Progress {
 pub struct Broadcasts(Queue);
 
 impl Broadcasts {
-    pub fn new(db: &Db, config: &work::Config, metrics: &work::Metrics) -> Self {
+    pub fn new(db: &Db, config: &work_queue::Config, metrics: &work_queue::Metrics) -> Self {
         // One at a time per worker: each is long.
-        let config = work::Config { batch: 1, ..config.clone() };
+        let config = work_queue::Config { batch: 1, ..config.clone() };
         let queue = Queue::new(BROADCAST, db.clone(), config, metrics.of(BROADCAST));
         Self(queue.unordered().on_failed(Arc::new(BuryBroadcast)))
     }

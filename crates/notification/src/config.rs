@@ -28,8 +28,8 @@ pub struct Config {
     pub dead_retention: Duration,
     /// What the names of channels in Redis begin with.
     pub key_prefix: String,
-    pub delivery: work::Config,
-    pub webhook_delivery: work::Config,
+    pub delivery: work_queue::Config,
+    pub webhook_delivery: work_queue::Config,
     pub templates: BTreeMap<String, TemplateConfig>,
     pub webhooks: BTreeMap<String, webhook::Config>,
 }

@@ -7,7 +7,7 @@ use base::id::Uuid;
 use bytes::Bytes;
 use db::{Tx, Value};
 use serde::Deserialize;
-use work::{FailedItem, OnFailed};
+use work_queue::{FailedItem, OnFailed};
 
 use crate::model::derived;
 

@@ -24,7 +24,7 @@ use db::{Db, Tx};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::timeout;
-use work::{Entry, Keeper, New, Outcome, Queue, State, Worker};
+use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Worker};
 
 use crate::dead::Bury;
 use crate::live::Live;
@@ -62,13 +62,13 @@ pub(crate) type Told = Result<(), String>;
 impl Deliveries {
     pub fn new(
         db: &Db,
-        (delivery, webhook_delivery): (&work::Config, &work::Config),
-        metrics: &work::Metrics,
+        (delivery, webhook_delivery): (&work_queue::Config, &work_queue::Config),
+        metrics: &work_queue::Metrics,
         streams: Live,
         webhooks: Webhooks,
         check: Check,
     ) -> Self {
-        let queue = |table, config: &work::Config| {
+        let queue = |table, config: &work_queue::Config| {
             let queue = Queue::new(table, db.clone(), config.clone(), metrics.of(table));
             queue.unordered().on_failed(Arc::new(Bury))
         };

@@ -80,8 +80,8 @@ macro_rules! queue {
         Migration {
             version: $version,
             name: $name,
-            sqlite: work::sqlite_table!($name),
-            mysql: work::mysql_table!($name),
+            sqlite: work_queue::sqlite_table!($name),
+            mysql: work_queue::mysql_table!($name),
         }
     };
 }

@@ -10,7 +10,7 @@ mod redis;
 use std::sync::Arc;
 
 use base::id::Uuid;
-use hot::Hot;
+use redis_store::RedisStore;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde::{Deserialize, Serialize};
@@ -45,16 +45,16 @@ struct Inner {
 
 impl Live {
     /// `prefix` is what the names of channels in Redis begin with.
-    pub fn new(hot: &Hot, prefix: &str) -> Self {
-        let pump = match hot {
-            Hot::Memory => None,
-            Hot::Redis(redis) => Some(Pump::new(redis.clone(), prefix)),
+    pub fn new(redis_store: &RedisStore, prefix: &str) -> Self {
+        let pump = match redis_store {
+            RedisStore::Memory => None,
+            RedisStore::Redis(redis) => Some(Pump::new(redis.clone(), prefix)),
         };
         Self(Arc::new(Inner { ears: Ears::default(), pump }))
     }
 
     /// Tells news, each to one player's streams. Says for each how many processes have one.
-    pub async fn tell(&self, news: &[(Uuid, Told)]) -> Result<Vec<u64>, hot::Error> {
+    pub async fn tell(&self, news: &[(Uuid, Told)]) -> Result<Vec<u64>, redis_store::Error> {
         match &self.0.pump {
             Some(pump) => {
                 // Those of this process need not wait for Redis; by it they hear the same again, and know the position.
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test]
     async fn news_reach_the_streams_of_their_player_and_no_others() {
-        let live = Live::new(&Hot::Memory, "");
+        let live = Live::new(&RedisStore::Memory, "");
         let [ann, ben] = [1, 2].map(Uuid::from_u128);
         let (mut one, mut two, mut other) =
             (live.listen(ann).await, live.listen(ann).await, live.listen(ben).await);
@@ -130,7 +130,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_slow_reader_is_told_that_it_missed_something_and_costs_no_more_memory() {
-        let live = Live::new(&Hot::Memory, "");
+        let live = Live::new(&RedisStore::Memory, "");
         let ann = Uuid::from_u128(1);
         let mut ear = live.listen(ann).await;
         for _ in 0..10_000 {
@@ -143,7 +143,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_left_is_not_told() {
-        let live = Live::new(&Hot::Memory, "");
+        let live = Live::new(&RedisStore::Memory, "");
         let ann = Uuid::from_u128(1);
         let (one, two) = (live.listen(ann).await, live.listen(ann).await);
         one.at(5);

@@ -28,12 +28,12 @@ mod relay;
 
 use bus::Event;
 use db::{Db, Migration, Migrations, Tx};
-use work::{New, Queue};
+use work_queue::{New, Queue};
 
 pub use base::id::Uuid;
 pub use operator::{Operator, Slot, operator_routes};
 pub use relay::Relay;
-pub use work::{Config, Metrics};
+pub use work_queue::{Config, Metrics};
 
 /// The table, and the name of the queue.
 pub const TABLE: &str = "outbox";
@@ -43,8 +43,8 @@ pub const MIGRATIONS: Migrations = Migrations {
     list: &[Migration {
         version: 1,
         name: "outbox",
-        sqlite: work::sqlite_table!("outbox"),
-        mysql: work::mysql_table!("outbox"),
+        sqlite: work_queue::sqlite_table!("outbox"),
+        mysql: work_queue::mysql_table!("outbox"),
     }],
 };
 

@@ -12,7 +12,7 @@ use bus::Event;
 use runtime::http::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use work::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
+use work_queue::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
 
 use crate::{Outbox, event};
 

@@ -11,7 +11,7 @@ use base::id::ProcessId;
 use base::{Backoff, Timestamp};
 use bus::{Bus, Event, EventId};
 use runtime::lifecycle::{Drain, LoopError};
-use work::{Handler, Item, Keeper, Outcome, Part, Report, Worker};
+use work_queue::{Handler, Item, Keeper, Outcome, Part, Report, Worker};
 
 use crate::{Outbox, event};
 

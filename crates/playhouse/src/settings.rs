@@ -22,7 +22,7 @@ pub struct Settings {
     pub roles: Roles,
     pub listen: Listen,
     pub db: db::Config,
-    pub hot: hot::Config,
+    pub hot: redis_store::Config,
     pub bus: bus::Config,
     pub locks: hierlock::Options,
     pub idempotency_retention: Duration,

@@ -15,8 +15,8 @@ use base::id::ProcessId;
 use base::{Clock, error};
 use bus::Bus;
 use db::{Db, Migrations};
-use hot::Hot;
 use outbox::Outbox;
+use redis_store::RedisStore;
 use runtime::Process;
 use runtime::http::admin;
 use runtime::lifecycle::{Drain, LoopError, Part, Stage};
@@ -96,7 +96,8 @@ impl Start {
             async move { locks.close().await }
         });
         db_part.ready();
-        let hot = reach.open("hot", &hot_part, async || Hot::open(&settings.hot).await).await?;
+        let redis_store =
+            reach.open("hot", &hot_part, async || RedisStore::open(&settings.hot).await).await?;
         let bus = reach.open("bus", &bus_part, async || Bus::open(&settings.bus).await).await?;
         process.close_at_end("bus", {
             let bus = bus.clone();
@@ -105,12 +106,12 @@ impl Start {
 
         let queue_metrics = metrics.register(|registry| outbox::Metrics::new(registry, outbox::TABLE));
         let outbox = Outbox::new(db.clone(), settings.outbox.clone(), queue_metrics.clone());
-        let stores = (&db, &outbox, &hot);
+        let stores = (&db, &outbox, &redis_store);
         let matchmaker =
             Matchmaker::open(id, &clock, &settings, stores, &metrics, &reach, &readiness).await?;
         let _ = operator.set(matchmaker.operator.clone());
         let _ = allocations_slot.set(matchmaker.allocations.clone());
-        let stores = (&db, &locks, &hot, &bus);
+        let stores = (&db, &locks, &redis_store, &bus);
         let outbox = (&outbox, &queue_metrics);
         let services = Services::open(id, &clock, &settings, stores, outbox, &metrics).await?;
         let _ = outbox_slot.set(services.operator.clone());
@@ -121,7 +122,7 @@ impl Start {
         let door = match (&listening, matchmaker.players()) {
             (Some(listening), Some(players)) => {
                 let use_cases = services.use_cases();
-                let stores = (&hot, players);
+                let stores = (&redis_store, players);
                 Some(Door::open(&settings, listening, identity, stores, use_cases, &clock, &metrics)?)
             }
             _ => None,
@@ -135,8 +136,8 @@ impl Start {
             watch(every, drain, part, async move || db.ping().await)
         });
         process.supervise("hot-watch", move |drain| {
-            let (hot, part) = (hot.clone(), hot_part.clone());
-            watch(every, drain, part, async move || hot.ping().await)
+            let (redis_store, part) = (redis_store.clone(), hot_part.clone());
+            watch(every, drain, part, async move || redis_store.ping().await)
         });
         process.supervise("bus-watch", move |drain| {
             let (bus, part) = (bus.clone(), bus_part.clone());

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use base::id::{ProcessId, Uuid};
 use sqlx::{ConnectOptions, Executor, MySqlConnection};
-use work::{New, Outcome, Queue};
+use work_queue::{New, Outcome, Queue};
 
 use super::*;
 

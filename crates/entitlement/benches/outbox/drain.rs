@@ -8,7 +8,7 @@ use bus::{Event, EventId, Json};
 use outbox::Relay;
 use runtime::Drain;
 use serde_json::json;
-use work::{Filter, Handler, Item, Outcome, Worker};
+use work_queue::{Filter, Handler, Item, Outcome, Worker};
 
 use super::*;
 

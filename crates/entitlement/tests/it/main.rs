@@ -22,7 +22,7 @@ use prometheus_client::registry::Registry;
 use serde_json::Value;
 use sqlx::ConnectOptions;
 use testkit::SqlPlace;
-use work::Filter;
+use work_queue::Filter;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BUCKETS: u32 = 1_000;

@@ -1,7 +1,7 @@
 //! Events that are published by the process that appends them, and those that wait for their turn.
 
 use runtime::Drain;
-use work::{Entry, Handler, Item, Outcome, State, Worker};
+use work_queue::{Entry, Handler, Item, Outcome, State, Worker};
 
 use super::*;
 

@@ -24,7 +24,7 @@ const QUIET: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub(super) struct Redis {
-    redis: hot::Redis,
+    redis: redis_store::Redis,
     keys: Keys,
 }
 
@@ -58,7 +58,7 @@ impl Keys {
 }
 
 impl Redis {
-    pub(super) fn new(redis: hot::Redis, prefix: &str) -> Self {
+    pub(super) fn new(redis: redis_store::Redis, prefix: &str) -> Self {
         Self { redis, keys: Keys { prefix: prefix.to_owned() } }
     }
 

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hot::Hot;
 use limits::{Check, Limits, Metrics, Rate, Verdict};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
+use redis_store::RedisStore;
 use testkit::{Keyspace, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -36,14 +36,14 @@ impl Setup {
 
     /// Reaches the server in another way.
     pub(crate) async fn open_at(&self, url: Option<String>, timeout: Duration) -> World {
-        let hot = match url {
-            None => Hot::Memory,
-            Some(url) => Hot::Redis(hot::Redis::open(&url, TIMEOUT).await.unwrap()),
+        let redis_store = match url {
+            None => RedisStore::Memory,
+            Some(url) => RedisStore::Redis(redis_store::Redis::open(&url, TIMEOUT).await.unwrap()),
         };
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
         let prefix = self.redis.as_ref().map_or("", |redis| redis.prefix());
-        World { limits: Limits::new(&hot, prefix, timeout, metrics), registry: Arc::new(registry) }
+        World { limits: Limits::new(&redis_store, prefix, timeout, metrics), registry: Arc::new(registry) }
     }
 
     pub(crate) fn keyspace(&self) -> &Keyspace {

@@ -11,7 +11,7 @@ use db::Db;
 use futures::future::join_all;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
-use work::{Handler, Item, Keeper, Outcome, Report, Worker};
+use work_queue::{Handler, Item, Keeper, Outcome, Report, Worker};
 
 use super::{AbandonedMatch, Allocations, Reason};
 use crate::engine::Assigner;

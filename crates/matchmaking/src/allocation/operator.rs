@@ -11,7 +11,7 @@ use base::id::Uuid;
 use runtime::http::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use work::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
+use work_queue::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
 
 use super::{AbandonedMatch, Allocations};
 

@@ -54,9 +54,9 @@ impl Choice for Coordination {
 #[derive(Clone, Debug, Default)]
 pub struct Redises {
     /// Where assignments are read.
-    pub assignments: Option<hot::Redis>,
+    pub assignments: Option<redis_store::Redis>,
     /// Where tickets are read first.
-    pub replica: Option<hot::Redis>,
+    pub replica: Option<redis_store::Redis>,
 }
 
 #[derive(Clone, Debug)]
@@ -73,7 +73,7 @@ pub struct Redis {
 /// Which server is asked for what.
 #[derive(Clone, Debug)]
 struct Servers {
-    primary: hot::Redis,
+    primary: redis_store::Redis,
     others: Redises,
 }
 
@@ -126,7 +126,7 @@ impl Servers {
 }
 
 impl Redis {
-    pub(super) fn new(primary: hot::Redis, others: Redises, rules: Rules, metrics: Metrics) -> Self {
+    pub(super) fn new(primary: redis_store::Redis, others: Redises, rules: Rules, metrics: Metrics) -> Self {
         let keys = Keys::new(&rules.key_prefix);
         let lock = match rules.coordination {
             Coordination::Script => None,
@@ -446,7 +446,7 @@ async fn find(servers: Servers, keys: Keys, ids: Vec<TicketId>) -> Vec<Result<Fo
 
 /// Whether the connection was lost meanwhile: what does no harm when it is done twice is then done again.
 fn is_cut_off<T>(done: &Result<T, Error>) -> bool {
-    matches!(done, Err(Error::Store(hot::Error::Unreachable(_))))
+    matches!(done, Err(Error::Store(redis_store::Error::Unreachable(_))))
 }
 
 async fn get_many(mut connection: ConnectionManager, keys: &[String]) -> Result<Vec<Option<Bytes>>, Error> {

@@ -6,7 +6,7 @@ use matchmaking::engine::{EngineConfig, Tick};
 use matchmaking::model::TicketId;
 use serde_json::json;
 use testkit::{SqlPlace, eventually};
-use work::Filter;
+use work_queue::Filter;
 
 use crate::fleet::{Fleet, Giving};
 use crate::world::{World, engine_config};

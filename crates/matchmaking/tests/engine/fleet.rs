@@ -227,7 +227,7 @@ impl Giving {
         let db_config = db::Config { url, max_connections: 4, acquire_timeout: patience, migrate: true };
         let db = Db::open(&db_config).await.unwrap();
         db.migrate(&[outbox::MIGRATIONS, matchmaking::MIGRATIONS]).await.unwrap();
-        let queues = work::Metrics::new(&mut Registry::default(), outbox::TABLE);
+        let queues = work_queue::Metrics::new(&mut Registry::default(), outbox::TABLE);
         let outbox = Outbox::new(db.clone(), queue_config(), queues);
         let (clock, metrics) = (world.clock.clone(), world.metrics.clone());
         let allocations =
@@ -275,8 +275,8 @@ impl Giving {
 
     /// The data of the events in the outbox that tell of abandoned matches.
     pub(crate) async fn events(&self) -> Vec<Value> {
-        let rows = self.outbox.queue().list(work::Filter::All, 100).await.unwrap();
-        let data = |row: &work::Entry| {
+        let rows = self.outbox.queue().list(work_queue::Filter::All, 100).await.unwrap();
+        let data = |row: &work_queue::Entry| {
             let mut parts = serde_json::Deserializer::from_slice(&row.payload).into_iter::<Value>();
             let head = parts.next()?.ok()?;
             parts.next()?.ok().filter(|_| head["kind"] == "playhouse.match.abandoned.v1")
@@ -297,8 +297,8 @@ fn profile(url: &str, config: &EngineConfig, clock: &Clock) -> Profile {
     Profile { assigner: Arc::new(Webhook::new(config, clock.clone()).unwrap()), ..duels() }
 }
 
-fn queue_config() -> work::Config {
-    work::Config {
+fn queue_config() -> work_queue::Config {
+    work_queue::Config {
         workers: 1,
         batch: 100,
         poll: Duration::from_millis(20),

@@ -24,7 +24,7 @@ use runtime::Drain;
 use serde_json::{Value as Json, json};
 use testkit::{Proxy, SqlPlace, SqlServer, eventually, need};
 use tokio::sync::Notify;
-use work::{Filter, State};
+use work_queue::{Filter, State};
 
 use crate::plugins::duels;
 use crate::world::{World, engine_config};

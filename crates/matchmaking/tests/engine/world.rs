@@ -12,7 +12,6 @@ use buffa_types::google::protobuf::{Any, StringValue};
 use config::{Setting, Value};
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hot::{Hot, HotUrl};
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Moment, TicketId};
 use matchmaking::store::{Coordination, Entry, Fetched, NewTicket, Redises, Rules};
@@ -20,6 +19,7 @@ use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Record, Store};
 use prometheus_client::registry::Registry;
 use proto::openmatch::{Assignment, SearchFields, Ticket};
 use proto::playhouse::{MatchMade, MatchesMade};
+use redis_store::{RedisStore, RedisUrl};
 use testkit::{Keyspace, Redis};
 
 /// One store, and one clock.
@@ -30,7 +30,7 @@ pub(crate) struct World {
     pub(crate) frontend: Frontend,
     pub(crate) rules: Rules,
     registry: Registry,
-    hot: Hot,
+    redis_store: RedisStore,
     url: Option<String>,
     journal: Arc<Journal>,
     /// The age of the next ticket that is put.
@@ -79,14 +79,14 @@ fn still() -> Clock {
 }
 
 /// A connection to this server.
-pub(crate) async fn open(url: &str) -> Hot {
-    let url = HotUrl::parse(&Value::Text(url.to_owned())).unwrap();
-    Hot::open(&hot::Config { url, timeout: Duration::from_millis(500) }).await.unwrap()
+pub(crate) async fn open(url: &str) -> RedisStore {
+    let url = RedisUrl::parse(&Value::Text(url.to_owned())).unwrap();
+    RedisStore::open(&redis_store::Config { url, timeout: Duration::from_millis(500) }).await.unwrap()
 }
 
 impl World {
     pub(crate) fn in_memory() -> Self {
-        Self::new(Hot::Memory, None, rules(), None, still())
+        Self::new(RedisStore::Memory, None, rules(), None, still())
     }
 
     /// In a room of its own on a shared server.
@@ -102,10 +102,17 @@ impl World {
         Self::new(open(url).await, Some(url.to_owned()), rules(), None, still())
     }
 
-    fn new(hot: Hot, url: Option<String>, rules: Rules, keys: Option<Keyspace>, clock: Clock) -> Self {
+    fn new(
+        redis_store: RedisStore,
+        url: Option<String>,
+        rules: Rules,
+        keys: Option<Keyspace>,
+        clock: Clock,
+    ) -> Self {
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        let store = Store::new(&hot, Redises::default(), rules.clone(), clock.clone(), metrics.clone());
+        let store =
+            Store::new(&redis_store, Redises::default(), rules.clone(), clock.clone(), metrics.clone());
         let config = FrontendConfig {
             ticket_ttl: Duration::from_secs(600),
             max_ticket_ttl: Duration::from_secs(3600),
@@ -117,7 +124,19 @@ impl World {
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
         let next = AtomicI64::new(clock.now().as_millis() * 1000);
         let journal = Arc::default();
-        Self { store, clock, metrics, frontend, rules, registry, hot, url, journal, next, _keys: keys }
+        Self {
+            store,
+            clock,
+            metrics,
+            frontend,
+            rules,
+            registry,
+            redis_store,
+            url,
+            journal,
+            next,
+            _keys: keys,
+        }
     }
 
     /// Another world, without tickets and with other rules.
@@ -130,7 +149,7 @@ impl World {
         let mut rules = self.rules.clone();
         rules.key_prefix.push_str(&format!("{}:", TicketId::generate(Moment::default())));
         change(&mut rules);
-        Self::new(self.hot.clone(), self.url.clone(), rules, None, clock)
+        Self::new(self.redis_store.clone(), self.url.clone(), rules, None, clock)
     }
 
     /// The store as another process has it: the same in memory, another connection to Redis.
@@ -142,8 +161,14 @@ impl World {
     }
 
     /// The same tickets over another connection.
-    pub(crate) fn store_over(&self, hot: &Hot) -> Store {
-        Store::new(hot, Redises::default(), self.rules.clone(), self.clock.clone(), self.metrics.clone())
+    pub(crate) fn store_over(&self, redis_store: &RedisStore) -> Store {
+        Store::new(
+            redis_store,
+            Redises::default(),
+            self.rules.clone(),
+            self.clock.clone(),
+            self.metrics.clone(),
+        )
     }
 
     pub(crate) fn engine(&self, profiles: Vec<Profile>) -> Engine {

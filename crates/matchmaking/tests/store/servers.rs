@@ -9,8 +9,8 @@ use crate::setup::{PATIENCE, Raw, Setup, Tickets, connection, data, group, id, i
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
-async fn open(server: &Redis) -> hot::Redis {
-    hot::Redis::open(&server.url(), TIMEOUT).await.unwrap()
+async fn open(server: &Redis) -> redis_store::Redis {
+    redis_store::Redis::open(&server.url(), TIMEOUT).await.unwrap()
 }
 
 /// Tickets whose assignments are read at another server.

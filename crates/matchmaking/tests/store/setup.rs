@@ -12,7 +12,6 @@ use buffa::{Message, MessageField};
 use buffa_types::google::protobuf as wkt;
 use bytes::Bytes;
 use futures::future::join_all;
-use hot::Hot;
 use matchmaking::model::{Moment, TicketId};
 use matchmaking::store::{Coordination, Entry, Group, NewTicket, Outcome, Redises, Rules, Then};
 use matchmaking::{Frontend, FrontendConfig, Join, Metrics, PlayerTicket, Players, Queue, Store};
@@ -21,6 +20,7 @@ use prometheus_client::registry::Registry;
 use proto::{openmatch, playhouse};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
+use redis_store::RedisStore;
 use testkit::{Keyspace, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -84,16 +84,20 @@ impl Setup {
     }
 
     pub(crate) async fn open(&self) -> Tickets {
-        let (hot, clock) = match &self.redis {
-            None => (Hot::Memory, Clock::manual(Timestamp::from_millis(DAWN / 1000))),
+        let (redis_store, clock) = match &self.redis {
+            None => (RedisStore::Memory, Clock::manual(Timestamp::from_millis(DAWN / 1000))),
             Some(redis) => {
                 let url = self.url.as_deref().unwrap_or_else(|| redis.url());
-                (Hot::Redis(hot::Redis::open(url, self.timeout).await.unwrap()), Clock::system())
+                (
+                    RedisStore::Redis(redis_store::Redis::open(url, self.timeout).await.unwrap()),
+                    Clock::system(),
+                )
             }
         };
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);
-        let store = Store::new(&hot, self.others.clone(), self.rules.clone(), clock.clone(), metrics.clone());
+        let store =
+            Store::new(&redis_store, self.others.clone(), self.rules.clone(), clock.clone(), metrics.clone());
         let config = FrontendConfig {
             ticket_ttl: Duration::from_secs(600),
             max_ticket_ttl: Duration::from_secs(3600),

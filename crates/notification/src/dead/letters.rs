@@ -6,7 +6,7 @@ use base::Timestamp;
 use base::id::Uuid;
 use db::Tx;
 use sqlx::AssertSqlSafe;
-use work::{New, Queue, Unfit};
+use work_queue::{New, Queue, Unfit};
 
 use super::{BROADCAST, KINDS};
 use crate::service::Made;

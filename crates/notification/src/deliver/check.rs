@@ -7,7 +7,7 @@ use base::Clock;
 use base::error::chain;
 use base::id::Uuid;
 use db::Db;
-use work::{Handler, Item, Outcome};
+use work_queue::{Handler, Item, Outcome};
 
 use crate::metrics::Metrics;
 use crate::model::Notification;

@@ -1,7 +1,7 @@
 //! To the log.
 
 use base::error::chain;
-use work::{Handler, Item, Outcome};
+use work_queue::{Handler, Item, Outcome};
 
 use crate::model::Notification;
 

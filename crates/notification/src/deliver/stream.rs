@@ -2,7 +2,7 @@
 
 use base::error::chain;
 use base::id::Uuid;
-use work::{Handler, Item, Outcome};
+use work_queue::{Handler, Item, Outcome};
 
 use crate::live::{Live, Told};
 use crate::model::Notification;

@@ -15,7 +15,7 @@ use futures::future::join_all;
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 use webhook::{Destination, Message, Sent};
-use work::{Handler, Item, Outcome, Queue};
+use work_queue::{Handler, Item, Outcome, Queue};
 
 use crate::Error;
 use crate::model::{Channel, Notification};

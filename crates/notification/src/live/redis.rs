@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base::id::Uuid;
 use futures::StreamExt;
-use hot::{Channels, Redis};
+use redis_store::{Channels, Redis};
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -46,7 +46,7 @@ impl Pump {
         format!("{}{user}", self.prefix)
     }
 
-    pub(super) async fn publish(&self, news: &[(Uuid, Told)]) -> Result<Vec<u64>, hot::Error> {
+    pub(super) async fn publish(&self, news: &[(Uuid, Told)]) -> Result<Vec<u64>, redis_store::Error> {
         if news.is_empty() {
             return Ok(Vec::new());
         }

@@ -2,7 +2,7 @@
 
 use notification::{BROADCAST, Letters, Recipients};
 use sending::{all_have, broadcast, people, request, texts};
-use work::Keeper;
+use work_queue::Keeper;
 
 use super::*;
 

@@ -18,9 +18,9 @@ testkit::on_all_stores!(
 );
 
 /// Redis through a proxy, so that it can be away.
-async fn redis(proxy: &Proxy, redis: &Redis) -> Hot {
+async fn redis(proxy: &Proxy, redis: &Redis) -> RedisStore {
     let url = proxy.url(&redis.url());
-    Hot::Redis(hot::Redis::open(&url, Duration::from_millis(500)).await.unwrap())
+    RedisStore::Redis(redis_store::Redis::open(&url, Duration::from_millis(500)).await.unwrap())
 }
 
 /// Puts something into a stream, and takes it in until it is dropped.
@@ -52,7 +52,7 @@ async fn the_player_hears_of_it_right_after_the_commit(place: &SqlPlace) {
     let kept = house.all(ann).await;
     assert_eq!(*news, Told::Notification(Box::new(kept[0].clone())));
     assert_eq!(position(&ear.next().await), Some(2));
-    for entry in house.queue(LIVE).list(work::Filter::All, 10).await.unwrap() {
+    for entry in house.queue(LIVE).list(work_queue::Filter::All, 10).await.unwrap() {
         assert_eq!((entry.state, entry.attempts, entry.holder), (State::Done, 1, None));
         assert_eq!((entry.user, entry.key.as_str()), (ann, "live"));
     }
@@ -65,9 +65,10 @@ async fn what_a_dead_process_did_not_tell_another_one_tells(place: &SqlPlace) {
         config.key_prefix = keys.prefix().to_owned();
         config.delivery.lease = Duration::from_secs(1);
     });
-    setup.hot = Hot::Redis(hot::Redis::open(keys.url(), PATIENCE).await.unwrap());
+    setup.redis_store = RedisStore::Redis(redis_store::Redis::open(keys.url(), PATIENCE).await.unwrap());
     let other = House::open(place, setup.clone()).await;
-    setup.hot = Hot::Redis(hot::Redis::open(&proxy.url(keys.url()), PATIENCE).await.unwrap());
+    setup.redis_store =
+        RedisStore::Redis(redis_store::Redis::open(&proxy.url(keys.url()), PATIENCE).await.unwrap());
     let dying = other.another(place, setup).await;
     let ann = uuid(1);
     // It cannot tell, and dies before it knows.
@@ -76,7 +77,7 @@ async fn what_a_dead_process_did_not_tell_another_one_tells(place: &SqlPlace) {
     testkit::eventually("it is committed", PATIENCE, async || !other.all(ann).await.is_empty()).await;
     taking.abort();
     let _ = taking.await;
-    let entry = other.queue(LIVE).list(work::Filter::All, 1).await.unwrap().remove(0);
+    let entry = other.queue(LIVE).list(work_queue::Filter::All, 1).await.unwrap().remove(0);
     assert_eq!((entry.state, entry.holder), (State::InFlight, Some(*dying.id.as_uuid())));
     let listening = listen(&other.live);
     let mut ear = other.live.listen(ann).await;
@@ -114,17 +115,17 @@ async fn while_redis_is_away_it_is_given_back_and_told_later(place: &SqlPlace) {
     let server = testkit::need!(Redis::shared().await);
     let (keys, proxy) = (server.keyspace(), Proxy::to(server.addr()).await);
     let mut setup = Setup::with(|config| config.key_prefix = keys.prefix().to_owned());
-    setup.hot = redis(&proxy, server).await;
+    setup.redis_store = redis(&proxy, server).await;
     let (house, ann) = (House::open(place, setup).await, uuid(1));
     proxy.cut().await;
     sell(&house, ann, &["a sword"]).await;
     let queue = house.queue(LIVE);
-    let entry = queue.list(work::Filter::All, 1).await.unwrap().remove(0);
+    let entry = queue.list(work_queue::Filter::All, 1).await.unwrap().remove(0);
     assert_eq!((entry.state, entry.attempts, entry.holder), (State::Pending, 0, None), "{entry:?}");
     let working = house.deliver();
     // However often it is tried, that is not its fault: each claim raises the lease number, and none counts as an attempt.
     let tried = testkit::eventually("it is tried often", PATIENCE, async || {
-        let entry = queue.list(work::Filter::All, 1).await.unwrap().remove(0);
+        let entry = queue.list(work_queue::Filter::All, 1).await.unwrap().remove(0);
         if entry.lease > 4 { Ok(entry) } else { Err(format!("{entry:?}")) }
     })
     .await;

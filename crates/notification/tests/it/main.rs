@@ -29,7 +29,6 @@ use bus::Bus;
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
 use hierlock::{Locks, Options, Provision};
-use hot::Hot;
 use notification::{
     Broadcasts, Channel, Check, Config, Counts, Deliveries, EraseInbox, Filter, Inbox, Intake, Language,
     Letter, Letters, Live, Metrics, Notification, Notifications, Parts, Rules, TemplateConfig, TextConfig,
@@ -38,9 +37,10 @@ use notification::{
 use outbox::Outbox;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use redis_store::RedisStore;
 use sqlx::{AssertSqlSafe, ConnectOptions};
 use testkit::SqlPlace;
-use work::{Queue, State};
+use work_queue::{Queue, State};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const BUCKETS: u32 = 1_000;
@@ -53,13 +53,13 @@ const SOLD: &str = "shop.sold.v1";
 #[derive(Clone)]
 struct Setup {
     config: Config,
-    hot: Hot,
+    redis_store: RedisStore,
     clock: Clock,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { config: config(), hot: Hot::Memory, clock: Clock::system() }
+        Self { config: config(), redis_store: RedisStore::Memory, clock: Clock::system() }
     }
 }
 
@@ -122,11 +122,11 @@ impl House {
             Some(server) => Locks::mysql(server, &options).await.unwrap(),
             None => Locks::in_process(&options),
         };
-        let Setup { config, hot, clock } = setup.clone();
+        let Setup { config, redis_store, clock } = setup.clone();
         let mut registry = Registry::default();
         db.register_metrics(&mut registry);
-        let queues = work::Metrics::new(&mut registry, "outbox");
-        let live = Live::new(&hot, &config.key_prefix);
+        let queues = work_queue::Metrics::new(&mut registry, "outbox");
+        let live = Live::new(&redis_store, &config.key_prefix);
         let sends = webhook::Metrics::new(&mut registry);
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, &clock, &sends).unwrap();
         let configs = (&config.delivery, &config.webhook_delivery);
@@ -162,12 +162,12 @@ impl House {
             notification::WEBHOOK => &self.setup.config.webhook_delivery,
             _ => &self.setup.config.delivery,
         };
-        let metrics = work::Metrics::new(&mut Registry::default(), "outbox");
+        let metrics = work_queue::Metrics::new(&mut Registry::default(), "outbox");
         Queue::new(table, self.db.clone(), config.clone(), metrics).unordered()
     }
 
     async fn states(&self, table: &'static str) -> Vec<State> {
-        let mut entries = self.queue(table).list(work::Filter::All, 10_000).await.unwrap();
+        let mut entries = self.queue(table).list(work_queue::Filter::All, 10_000).await.unwrap();
         entries.reverse();
         entries.into_iter().map(|entry| entry.state).collect()
     }
@@ -254,8 +254,8 @@ fn db_config(place: &SqlPlace) -> db::Config {
 }
 
 /// Short times, for tests; long enough for a busy machine where nothing is to happen.
-fn queue_config() -> work::Config {
-    work::Config {
+fn queue_config() -> work_queue::Config {
+    work_queue::Config {
         workers: 2,
         batch: 100,
         poll: Duration::from_millis(20),

@@ -264,5 +264,5 @@ async fn a_broadcast_goes_on_where_another_worker_was(place: &SqlPlace) {
     slow.stop().await;
     fast.stop().await;
     all_have(&house, &users, "To all").await;
-    assert_eq!(queue.list(work::Filter::Done, 10).await.unwrap().len(), 1);
+    assert_eq!(queue.list(work_queue::Filter::Done, 10).await.unwrap().len(), 1);
 }

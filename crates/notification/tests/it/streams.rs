@@ -9,8 +9,8 @@ use crate::deliveries::listen;
 
 /// The way of one process.
 async fn live(url: &str, prefix: &str) -> Live {
-    let redis = hot::Redis::open(url, Duration::from_secs(2)).await.unwrap();
-    Live::new(&Hot::Redis(redis), prefix)
+    let redis = redis_store::Redis::open(url, Duration::from_secs(2)).await.unwrap();
+    Live::new(&RedisStore::Redis(redis), prefix)
 }
 
 async fn heard(ear: &mut Ear) -> Heard {

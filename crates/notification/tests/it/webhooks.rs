@@ -136,7 +136,7 @@ async fn what_waits_for_a_destination_that_fails_is_put_off_unclaimed(place: &Sq
     let queue = house.queue(WEBHOOK);
     let later = house.db.now().await.unwrap().after(minute / 2);
     let waiting = testkit::eventually("all are put off", PATIENCE, async || {
-        let open = queue.list(work::Filter::Open, 100).await.unwrap();
+        let open = queue.list(work_queue::Filter::Open, 100).await.unwrap();
         if open.iter().all(|entry| entry.due > later && entry.holder.is_none()) {
             Ok(open)
         } else {
@@ -163,7 +163,7 @@ async fn letters_are_replayed_at_a_rate(place: &SqlPlace) {
     assert_eq!(house.notifications.replay_some(&Letters::default(), 100, 2).await.unwrap().replayed, 20);
     let after = house.db.now().await.unwrap().as_millis();
     let mut due: Vec<i64> = Vec::new();
-    for entry in house.queue(WEBHOOK).list(work::Filter::Open, 100).await.unwrap() {
+    for entry in house.queue(WEBHOOK).list(work_queue::Filter::Open, 100).await.unwrap() {
         assert_eq!(entry.attempts, 0);
         due.push(entry.due.as_millis());
     }

@@ -18,7 +18,7 @@ use outbox::{Outbox, Relay};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use testkit::{Nats, SqlPlace, SqlServer};
-use work::{Filter, State};
+use work_queue::{Filter, State};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -55,7 +55,7 @@ async fn what_the_bus_can_never_take_fails_and_holds_up_its_key_only(pair: &Pair
 async fn what_cannot_be_read_fails(pair: &Pair) {
     let outbox = pair.outbox();
     let mut tx = pair.db.begin().await.unwrap();
-    let nonsense = work::New { id: Uuid::now_v7(), user: Uuid::nil(), key: "a", payload: b"no event" };
+    let nonsense = work_queue::New { id: Uuid::now_v7(), user: Uuid::nil(), key: "a", payload: b"no event" };
     outbox.queue().push(&mut tx, &[nonsense]);
     tx.commit().await.unwrap();
     pair.append(&outbox, &[event("b", 1)]).await;

@@ -14,7 +14,7 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
     let stores = [
         ("db", settings.db.url.to_string(), db::examine(&settings.db, MIGRATIONS, &clock).await),
         ("locks", locks_at(&settings), examine_locks(&settings).await),
-        ("hot", settings.hot.url.to_string(), hot::examine(&settings.hot, &clock).await),
+        ("hot", settings.hot.url.to_string(), redis_store::examine(&settings.hot, &clock).await),
         ("bus", settings.bus.url.to_string(), bus::examine(&settings.bus, &clock).await),
         ("identity", settings.identity.issuer.to_string(), oidc::examine(&settings.identity, &clock).await),
     ];

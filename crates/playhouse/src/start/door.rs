@@ -12,12 +12,12 @@ use base::Code;
 use base::error::chain;
 use entitlement::Entitlements;
 use gateway::{Gateway, IssuedServices, Parts};
-use hot::Hot;
 use limits::Limits;
 use matchmaking::Players;
 use notification::Inbox;
 use oidc::builtin::Builtin;
 use oidc::{IssuerUrl, Provider};
+use redis_store::RedisStore;
 use runtime::http::{Problem, Vouch};
 use runtime::lifecycle::{Drain, LoopError, Part};
 use runtime::{Metrics, Process, Readiness};
@@ -96,21 +96,22 @@ impl Door {
         settings: &Settings,
         listening: &Url,
         identity: Identity,
-        (hot, players): (&Hot, Players),
+        (redis_store, players): (&RedisStore, Players),
         (accounts, entitlements, inbox): (Accounts, Entitlements, Inbox),
         clock: &Clock,
         metrics: &Metrics,
     ) -> Result<Self, StartError> {
         let config = settings.gateway.clone();
         let prefix = &config.session.key_prefix;
-        let limits = Limits::new(hot, prefix, config.limits.timeout, metrics.register(limits::Metrics::new));
+        let limits =
+            Limits::new(redis_store, prefix, config.limits.timeout, metrics.register(limits::Metrics::new));
         let gateway = Gateway::new(Parts {
             public_url: settings.gateway_url(listening),
             version: VERSION,
             openapi: openapi::gateway_document(),
             trusted: settings.listen.limits.trusted_proxies.clone(),
             provider: identity.provider.clone(),
-            hot: hot.clone(),
+            redis_store: redis_store.clone(),
             limits: limits.clone(),
             accounts,
             entitlements,

@@ -6,11 +6,11 @@ use std::time::Duration;
 use base::Clock;
 use base::id::ProcessId;
 use db::Db;
-use hot::{Hot, HotUrl, Redis};
 use matchmaking::allocation::{GiveBack, Sweeper};
 use matchmaking::store::Redises;
 use matchmaking::{Allocations, Engine, Frontend, Operator, Players, Recorder, Store};
 use outbox::Outbox;
+use redis_store::{Redis, RedisStore, RedisUrl};
 use runtime::http::Routes;
 use runtime::{Metrics, Process};
 
@@ -41,14 +41,14 @@ impl Matchmaker {
         id: ProcessId,
         clock: &Clock,
         settings: &Settings,
-        (db, outbox, hot): (&Db, &Outbox, &Hot),
+        (db, outbox, redis_store): (&Db, &Outbox, &RedisStore),
         metrics: &Metrics,
         reach: &Reach,
         readiness: &runtime::Readiness,
     ) -> Result<Self, StartError> {
         let config = &settings.matchmaking;
         let metrics = metrics.register(matchmaking::Metrics::new);
-        let open = async |name, url: &Option<HotUrl>| match url.as_ref().and_then(HotUrl::server) {
+        let open = async |name, url: &Option<RedisUrl>| match url.as_ref().and_then(RedisUrl::server) {
             None => Ok(None),
             Some(url) => {
                 let open = async || Redis::open(url.as_str(), settings.hot.timeout).await;
@@ -59,7 +59,7 @@ impl Matchmaker {
             assignments: open("matchmaking.assignments_url", &config.assignments_url).await?,
             replica: open("matchmaking.replica_url", &config.replica_url).await?,
         };
-        let store = Store::new(hot, redises, config.rules.clone(), clock.clone(), metrics.clone());
+        let store = Store::new(redis_store, redises, config.rules.clone(), clock.clone(), metrics.clone());
         let unusable = |source| StartError::Store { store: "matchmaking.assigners", source };
         let assigners = config.assigners(clock).map_err(unusable)?;
         let profiles = config.profiles(&assigners).map_err(unusable)?;

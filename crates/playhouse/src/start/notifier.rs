@@ -7,10 +7,10 @@ use base::Clock;
 use base::id::ProcessId;
 use bus::Bus;
 use db::Db;
-use hot::Hot;
 use notification::{
     Broadcasts, Check, Deliveries, Inbox, Intake, Live, Notifications, Parts, Rules, Watch, Webhooks,
 };
+use redis_store::RedisStore;
 use runtime::lifecycle::LoopError;
 use runtime::{Metrics, Process};
 
@@ -32,13 +32,13 @@ pub(super) struct Ways {
 impl Ways {
     pub(super) fn open(
         settings: &Settings,
-        (db, hot): (&Db, &Hot),
+        (db, redis_store): (&Db, &RedisStore),
         clock: &Clock,
         metrics: &Metrics,
-        queues: &work::Metrics,
+        queues: &work_queue::Metrics,
     ) -> Result<Self, StartError> {
         let config = &settings.notification;
-        let live = Live::new(hot, &config.key_prefix);
+        let live = Live::new(redis_store, &config.key_prefix);
         let webhook_metrics = metrics.register(webhook::Metrics::new);
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, clock, &webhook_metrics)
             .map_err(|source| StartError::Store { store: "notification.webhooks", source: source.into() })?;

@@ -12,9 +12,9 @@ use bus::Bus;
 use db::Db;
 use entitlement::{Entitlements, RevokeOnErase};
 use hierlock::Locks;
-use hot::Hot;
 use notification::{EraseInbox, Inbox};
 use outbox::{Operator, Outbox, Relay};
+use redis_store::RedisStore;
 use runtime::http::{Credentials, Vouch};
 use runtime::lifecycle::{Drain, LoopError};
 use runtime::{Metrics, Process};
@@ -50,11 +50,11 @@ impl Services {
         id: ProcessId,
         clock: &Clock,
         settings: &Settings,
-        (db, locks, hot, bus): (&Db, &Locks, &Hot, &Bus),
+        (db, locks, redis_store, bus): (&Db, &Locks, &RedisStore, &Bus),
         (outbox, queue_metrics): (&Outbox, &outbox::Metrics),
         metrics: &Metrics,
     ) -> Result<Self, StartError> {
-        let ways = Ways::open(settings, (db, hot), clock, metrics, queue_metrics)?;
+        let ways = Ways::open(settings, (db, redis_store), clock, metrics, queue_metrics)?;
         let accounts = Accounts::new(
             db.clone(),
             locks.clone(),

@@ -15,7 +15,7 @@ use buffa::Message;
 use bytes::Bytes;
 use futures::StreamExt;
 use futures::future::join_all;
-use hot::Hot;
+use redis_store::RedisStore;
 use reqwest::Client;
 use serde_json::json;
 use testkit::{Folder, eventually, need};
@@ -66,7 +66,7 @@ impl Matchmaking {
     /// The tickets, as the processes see them.
     async fn store(&self) -> Store {
         let url = config::Setting::parse(&config::Value::Text(self.fleet.redis.url())).unwrap();
-        let hot = Hot::open(&hot::Config { url, timeout: PATIENCE }).await.unwrap();
+        let redis_store = RedisStore::open(&redis_store::Config { url, timeout: PATIENCE }).await.unwrap();
         let rules = Rules {
             key_prefix: String::new(),
             coordination: Coordination::Script,
@@ -76,7 +76,7 @@ impl Matchmaking {
             max_unrecorded: 64 << 20,
         };
         let metrics = Metrics::new(&mut prometheus_client::registry::Registry::default());
-        Store::new(&hot, Redises::default(), rules, Clock::system(), metrics)
+        Store::new(&redis_store, Redises::default(), rules, Clock::system(), metrics)
     }
 }
 

@@ -7,7 +7,7 @@ use account::Role;
 use base::Clock;
 use base::Timestamp;
 use gateway::session::{Session, SessionId, SessionSecret, Sessions};
-use hot::Hot;
+use redis_store::RedisStore;
 use testkit::{Keyspace, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -33,12 +33,13 @@ impl Setup {
     /// The stores of three processes. In process there is one, which all see.
     pub(crate) async fn stores(&self, idle: Duration) -> [Sessions; 3] {
         let Some(keyspace) = &self.redis else {
-            let one = Sessions::new(&Hot::Memory, "", idle, self.clock.clone());
+            let one = Sessions::new(&RedisStore::Memory, "", idle, self.clock.clone());
             return [one.clone(), one.clone(), one];
         };
         let open = async || {
-            let hot = Hot::Redis(hot::Redis::open(keyspace.url(), PATIENCE).await.unwrap());
-            Sessions::new(&hot, keyspace.prefix(), idle, self.clock.clone())
+            let redis_store =
+                RedisStore::Redis(redis_store::Redis::open(keyspace.url(), PATIENCE).await.unwrap());
+            Sessions::new(&redis_store, keyspace.prefix(), idle, self.clock.clone())
         };
         [open().await, open().await, open().await]
     }

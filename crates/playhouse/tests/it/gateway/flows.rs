@@ -9,7 +9,7 @@ use ::gateway::Sealer;
 use ::gateway::session::{Claim, Session, SessionId, SessionSecret, Sessions};
 use base::Clock;
 use config::{Secret, Setting};
-use hot::Hot;
+use redis_store::RedisStore;
 use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response};
@@ -141,8 +141,8 @@ impl Scene {
 
     /// The sessions, as the processes see them.
     pub(super) async fn sessions(&self) -> Sessions {
-        let redis = hot::Redis::open(&self.fleet.redis.url(), PATIENCE).await.unwrap();
-        Sessions::new(&Hot::Redis(redis), "", Duration::from_secs(3600), Clock::system())
+        let redis = redis_store::Redis::open(&self.fleet.redis.url(), PATIENCE).await.unwrap();
+        Sessions::new(&RedisStore::Redis(redis), "", Duration::from_secs(3600), Clock::system())
     }
 
     /// Changes the session of a player.

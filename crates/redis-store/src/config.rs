@@ -9,7 +9,7 @@ use url::Url;
 /// Settings of the store of short-lived state.
 #[derive(Clone, Debug)]
 pub struct Config {
-    pub url: HotUrl,
+    pub url: RedisUrl,
     /// How long one command may take, connecting included.
     pub timeout: Duration,
 }
@@ -24,7 +24,7 @@ impl Section for Config {
 }
 
 /// `memory:` or `redis://…` (`rediss://…` with TLS).
-pub type HotUrl = StoreUrl<Redis>;
+pub type RedisUrl = StoreUrl<Redis>;
 
 /// The server that this store can be.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_url_that_redis_does_not_understand_is_refused_before_anything_starts() {
-        let parse = |text: &str| HotUrl::parse(&Value::Text(text.to_owned()));
+        let parse = |text: &str| RedisUrl::parse(&Value::Text(text.to_owned()));
         assert!(parse("redis://:secret@localhost:6379/3").is_ok());
         assert!(parse("redis://localhost/three").is_err());
     }

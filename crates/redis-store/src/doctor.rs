@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use base::finding::{Finding, version};
 use base::{Clock, Timestamp};
 
-use crate::{Config, Error, Hot};
+use crate::{Config, Error, RedisStore};
 
 /// The oldest Redis whose commands and scripts are enough.
 const OLDEST: (u32, u32) = (6, 2);
@@ -22,7 +22,7 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
 }
 
 async fn look(config: &Config, clock: &Clock) -> Result<Vec<Finding>, Error> {
-    let Hot::Redis(redis) = Hot::open(config).await? else {
+    let RedisStore::Redis(redis) = RedisStore::open(config).await? else {
         return Ok(vec![Finding::good("in process; serves this process only")]);
     };
     let mut connection = redis.connection;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use db::Tx;
-use work::{FailedItem, Filter, OnFailed};
+use work_queue::{FailedItem, Filter, OnFailed};
 
 use super::*;
 

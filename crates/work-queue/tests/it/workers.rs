@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use runtime::Drain;
-use work::Filter;
+use work_queue::Filter;
 
 use super::*;
 

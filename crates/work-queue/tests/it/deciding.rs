@@ -1,6 +1,6 @@
 //! Decisions on items: by operators in a transaction of their own, and on whole keys.
 
-use work::{Filter, State, Unfit};
+use work_queue::{Filter, State, Unfit};
 
 use super::*;
 

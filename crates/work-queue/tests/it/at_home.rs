@@ -2,7 +2,7 @@
 
 use runtime::Drain;
 use tokio::task::JoinHandle;
-use work::{Filter, State};
+use work_queue::{Filter, State};
 
 use super::*;
 

@@ -8,17 +8,20 @@ use base::Clock;
 use base::error::Coded;
 use base::finding::{Finding, Verdict};
 use config::{Setting, Value};
-use hot::{Config, Error, Hot, HotUrl};
+use redis_store::{Config, Error, RedisStore, RedisUrl};
 use testkit::{Proxy, Redis, eventually, need};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn config(url: &str) -> Config {
-    Config { url: HotUrl::parse(&Value::Text(url.to_owned())).unwrap(), timeout: Duration::from_millis(500) }
+    Config {
+        url: RedisUrl::parse(&Value::Text(url.to_owned())).unwrap(),
+        timeout: Duration::from_millis(500),
+    }
 }
 
-async fn answers(hot: &Hot) -> Result<(), String> {
-    hot.ping().await.map_err(|error| base::error::chain(&error))
+async fn answers(redis_store: &RedisStore) -> Result<(), String> {
+    redis_store.ping().await.map_err(|error| base::error::chain(&error))
 }
 
 fn failures(findings: &[Finding]) -> Vec<&str> {
@@ -32,26 +35,26 @@ fn failures(findings: &[Finding]) -> Vec<&str> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_store_comes_back_by_itself_after_the_server_was_killed() {
     let mut redis = need!(Redis::private().await);
-    let hot = Hot::open(&config(&redis.url())).await.unwrap();
+    let redis_store = RedisStore::open(&config(&redis.url())).await.unwrap();
     redis.kill().await.unwrap();
-    let error = eventually("the loss is noticed", PATIENCE, async || hot.ping().await.err()).await;
+    let error = eventually("the loss is noticed", PATIENCE, async || redis_store.ping().await.err()).await;
     assert!(matches!(error, Error::Unreachable(_)) && error.is_passing(), "{error:?}");
     redis.start_again().await.unwrap();
-    eventually("the store answers again", PATIENCE, || answers(&hot)).await;
+    eventually("the store answers again", PATIENCE, || answers(&redis_store)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_silent_network_is_noticed_and_got_over() {
     let redis = need!(Redis::private().await);
     let proxy = Proxy::to(redis.addr()).await;
-    let hot = Hot::open(&config(&proxy.url(&redis.url()))).await.unwrap();
+    let redis_store = RedisStore::open(&config(&proxy.url(&redis.url()))).await.unwrap();
     proxy.half_open().await;
     let started = std::time::Instant::now();
-    let error = hot.ping().await.unwrap_err();
+    let error = redis_store.ping().await.unwrap_err();
     assert!(error.is_passing(), "{error:?}");
     assert!(started.elapsed() < Duration::from_secs(3), "{:?}", started.elapsed());
     proxy.pass().await;
-    eventually("the store answers again", PATIENCE, || answers(&hot)).await;
+    eventually("the store answers again", PATIENCE, || answers(&redis_store)).await;
 }
 
 #[tokio::test]
@@ -61,8 +64,9 @@ async fn a_refusal_is_told_from_an_absence() {
     let lock = redis::cmd("CONFIG").arg("SET").arg("requirepass").arg("right").to_owned();
     lock.query_async::<()>(&mut admin).await.unwrap();
     let port = redis.addr().port();
-    let open =
-        async |user: &str, port: u16| Hot::open(&config(&format!("redis://{user}127.0.0.1:{port}"))).await;
+    let open = async |user: &str, port: u16| {
+        RedisStore::open(&config(&format!("redis://{user}127.0.0.1:{port}"))).await
+    };
     assert!(open(":right@", port).await.is_ok());
     for wrong in ["", ":wrong@"] {
         let error = open(wrong, port).await.unwrap_err();
@@ -75,18 +79,18 @@ async fn a_refusal_is_told_from_an_absence() {
 #[tokio::test]
 async fn the_doctor_finds_what_endangers_data() {
     let sound = need!(Redis::builder().durable().start().await);
-    let findings = hot::examine(&config(&sound.url()), &Clock::system()).await;
+    let findings = redis_store::examine(&config(&sound.url()), &Clock::system()).await;
     assert!(findings.iter().all(|finding| finding.verdict == Verdict::Good), "{findings:#?}");
 
     let evicting =
         Redis::builder().arg("--maxmemory").arg("50mb").arg("--maxmemory-policy").arg("allkeys-lru");
     let evicting = need!(evicting.start().await);
-    let findings = hot::examine(&config(&evicting.url()), &Clock::system()).await;
+    let findings = redis_store::examine(&config(&evicting.url()), &Clock::system()).await;
     assert_eq!(failures(&findings), ["evicts keys when memory is short (maxmemory-policy allkeys-lru)"]);
     assert!(findings.iter().any(|finding| finding.what.contains("forgets recent data")), "{findings:#?}");
 
-    let findings = hot::examine(&config("redis://127.0.0.1:1"), &Clock::system()).await;
+    let findings = redis_store::examine(&config("redis://127.0.0.1:1"), &Clock::system()).await;
     assert_eq!(failures(&findings).len(), 1, "{findings:#?}");
-    let embedded = hot::examine(&config("memory:"), &Clock::system()).await;
+    let embedded = redis_store::examine(&config("memory:"), &Clock::system()).await;
     assert_eq!(failures(&embedded), [] as [&str; 0]);
 }

@@ -1,7 +1,7 @@
 //! Decisions on many failed items at once, and what waited behind them.
 
 use base::Timestamp;
-use work::{Choice, Decision, Filter, State};
+use work_queue::{Choice, Decision, Filter, State};
 
 use super::*;
 

@@ -1,6 +1,6 @@
 //! How far somebody got who takes long.
 
-use work::State;
+use work_queue::State;
 
 use super::*;
 
@@ -90,6 +90,6 @@ async fn a_handler_in_a_transaction_is_not_held_up_by_its_own_lease(place: &SqlP
     // Whoever waits for a row, or for the one writer, waits for seconds.
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert_eq!((report.finished.done, report.finished.stale), (1, 0));
-    let payload = queue.list(work::Filter::Done, 1).await.unwrap()[0].payload.clone();
+    let payload = queue.list(work_queue::Filter::Done, 1).await.unwrap()[0].payload.clone();
     assert_eq!(payload, b"a:2");
 }

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use work::Filter;
+use work_queue::Filter;
 
 use super::*;
 
@@ -206,7 +206,7 @@ async fn what_a_worker_left_behind_one_that_is_given_up_waits_like_any_other(pla
         if waits { Ok(second) } else { Err(format!("{second:?}")) }
     })
     .await;
-    assert_eq!((second.state, second.holder), (work::State::Pending, None));
+    assert_eq!((second.state, second.holder), (work_queue::State::Pending, None));
     queue.skip(items[0].number).await.unwrap().unwrap();
     assert_eq!(texts(&claim(&queue).await), ["a:2"]);
 }

@@ -1,6 +1,6 @@
 //! Items that their pusher has claimed from the start.
 
-use work::{Filter, Finished, State};
+use work_queue::{Filter, Finished, State};
 
 use super::*;
 

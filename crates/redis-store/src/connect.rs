@@ -12,7 +12,7 @@ use crate::{Config, Error};
 
 /// The open store. Clones share its connection.
 #[derive(Clone, Debug)]
-pub enum Hot {
+pub enum RedisStore {
     Memory,
     Redis(Redis),
 }
@@ -26,7 +26,7 @@ pub struct Redis {
     timeout: Duration,
 }
 
-impl Hot {
+impl RedisStore {
     /// Opens the store and makes sure that it answers.
     pub async fn open(config: &Config) -> Result<Self, Error> {
         match config.url.server() {

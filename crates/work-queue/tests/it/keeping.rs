@@ -1,7 +1,7 @@
 //! What is removed and what is kept, and what operators can do.
 
 use base::Timestamp;
-use work::{Filter, Keeper, State, Unfit};
+use work_queue::{Filter, Keeper, State, Unfit};
 
 use super::*;
 

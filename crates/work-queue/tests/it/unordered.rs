@@ -1,6 +1,6 @@
 //! Queues without order.
 
-use work::{Filter, State};
+use work_queue::{Filter, State};
 
 use super::*;
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use work::{Filter, State};
+use work_queue::{Filter, State};
 
 use super::*;
 

@@ -23,7 +23,7 @@ use config::{Setting, Value};
 use db::{Db, DbUrl, Migration, Migrations};
 use prometheus_client::registry::Registry;
 use testkit::{SqlPlace, SqlServer};
-use work::{Config, Handler, Item, Metrics, New, Outcome, Queue, Worker};
+use work_queue::{Config, Handler, Item, Metrics, New, Outcome, Queue, Worker};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -33,8 +33,8 @@ const MIGRATIONS: Migrations = Migrations {
         Migration {
             version: 1,
             name: "chores",
-            sqlite: work::sqlite_table!("chores"),
-            mysql: work::mysql_table!("chores"),
+            sqlite: work_queue::sqlite_table!("chores"),
+            mysql: work_queue::mysql_table!("chores"),
         },
         Migration {
             version: 2,

@@ -1,0 +1,17 @@
+//! The connection to Redis, its configuration and its health.
+//!
+//! Services keep short-lived state there: sessions, tickets, rate limits. With the URL `memory:` they keep it in process instead, and one process
+//! is all there is. What is stored belongs to the services; this crate opens the connection, watches it and judges the server's settings.
+//!
+//! Failure modes: a server that does not answer is [`Error::Unreachable`]. The connection comes back by itself. A command in flight
+//! when it was lost fails, and may or may not have been executed.
+
+mod config;
+mod connect;
+mod doctor;
+mod error;
+
+pub use self::config::{Config, RedisUrl};
+pub use connect::{Channels, Redis, RedisStore};
+pub use doctor::examine;
+pub use error::Error;
