@@ -7,7 +7,7 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::error::{Coded, chain};
-use runtime::http::{Body, Caller, Problem, Query, Right};
+use http_server::{Body, Caller, Problem, Query, Right};
 use utoipa::OpenApi;
 
 use self::shape::OfUser;
@@ -40,7 +40,7 @@ const LISTED: u32 = 100;
 )]
 pub struct Api;
 
-/// The routes. Whoever serves them lets in those who say who they are ([`runtime::http::Credentials::guard`]).
+/// The routes. Whoever serves them lets in those who say who they are ([`http_server::Credentials::guard`]).
 pub fn routes(accounts: Accounts) -> Router {
     let routes = Router::new()
         .route("/sign-ins", post(sign_in))

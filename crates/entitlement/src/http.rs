@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use base::error::{Coded, chain};
 use base::{Code, Timestamp};
-use runtime::http::{Body, Caller, Problem, Query, Right, answered_before, idempotency_key};
+use http_server::{Body, Caller, Problem, Query, Right, answered_before, idempotency_key};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
 

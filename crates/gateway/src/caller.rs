@@ -10,7 +10,7 @@ use axum::extract::FromRequestParts;
 use axum::response::{IntoResponse, Response};
 use base::Code;
 use base::error::{Coded, chain};
-use runtime::http::{Problem, bearer_token};
+use http_server::{Problem, bearer_token};
 
 use crate::Gateway;
 use crate::cookies;

@@ -8,7 +8,7 @@ use std::str::FromStr;
 use ::config::{Reader, Rejected, Section, Setting, Value};
 use ::http::{HeaderMap, HeaderName};
 use base::Code;
-use runtime::http::Problem;
+use http_server::Problem;
 use serde_json::json;
 use url::Url;
 

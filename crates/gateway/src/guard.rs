@@ -13,8 +13,8 @@ use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base::Code;
+use http_server::{Connection, Problem, client_address, counted_as};
 use limits::{Check, Rate, Verdict};
-use runtime::http::{Connection, Problem, client_address, counted_as};
 
 use crate::Gateway;
 use crate::audit::Event;

@@ -25,7 +25,7 @@ use axum::routing::{MethodFilter, MethodRouter, any, on};
 use axum::{Extension, Router};
 use base::Code;
 use base::error::{Coded, chain};
-use runtime::http::{BodyTimeout, Problem};
+use http_server::{BodyTimeout, Problem};
 use url::Url;
 use utoipa::OpenApi;
 

@@ -5,8 +5,8 @@ use base::Code;
 use base::error::chain;
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use http_server::{Caller, Problem, Right, Vouch};
 use oidc::{Provider, Refused};
-use runtime::http::{Caller, Problem, Right, Vouch};
 
 /// Lets in services that the issuer vouches for: their roles say what they may do.
 #[derive(Clone, Debug)]

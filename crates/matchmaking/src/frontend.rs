@@ -12,9 +12,9 @@ use base::Clock;
 use buffa::{Message, MessageField};
 use bytes::Bytes;
 use futures::Stream;
+use http_server::{Connection, Held, Routes};
 use proto::openmatch;
 use runtime::Drain;
-use runtime::http::{Connection, Held, Routes};
 use runtime::lifecycle::LoopError;
 
 use crate::error::Error;

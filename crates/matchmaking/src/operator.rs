@@ -8,8 +8,8 @@ use axum::{Json, Router};
 use base::Clock;
 use base::error::Coded;
 use buffa::Message;
+use http_server::Problem;
 use proto::openmatch;
-use runtime::http::Problem;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

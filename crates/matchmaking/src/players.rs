@@ -22,8 +22,8 @@ use std::time::Duration;
 use base::id::Uuid;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use http_server::Connection;
 use runtime::Drain;
-use runtime::http::Connection;
 use runtime::lifecycle::LoopError;
 
 use crate::error::Error;

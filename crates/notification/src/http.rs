@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use base::Code;
 use base::error::{Coded, chain};
 use base::id::Uuid;
-use runtime::http::{Body, Caller, Problem, Right, answered_before, idempotency_key};
+use http_server::{Body, Caller, Problem, Right, answered_before, idempotency_key};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{OpenApi, ToSchema};

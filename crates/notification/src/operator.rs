@@ -8,7 +8,7 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::Code;
 use base::id::Uuid;
-use runtime::http::Problem;
+use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

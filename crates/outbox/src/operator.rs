@@ -9,7 +9,7 @@ use base::error::{Coded, chain};
 use base::id::Uuid;
 use base::{Code, Timestamp};
 use bus::Event;
-use runtime::http::Problem;
+use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use work_queue::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};

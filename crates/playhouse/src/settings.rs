@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::{ByteSize, Reader, Section};
+use http_server::{Limits, Service};
 use notification::{Rules, Wrong};
 use oidc::IssuerUrl;
-use runtime::http::{Limits, Service};
 use url::Url;
 
 use crate::asyncapi;

@@ -15,10 +15,10 @@ use base::id::ProcessId;
 use base::{Clock, error};
 use bus::Bus;
 use db::{Db, Migrations};
+use http_server::{Server, admin};
 use outbox::Outbox;
 use redis_store::RedisStore;
 use runtime::Process;
-use runtime::http::admin;
 use runtime::lifecycle::{Drain, LoopError, Part, Stage};
 use runtime::telemetry::MetricsPush;
 
@@ -77,7 +77,8 @@ impl Start {
             .merge(outbox::operator_routes(&outbox_slot))
             .merge(notification::operator_routes(&notification_slot))
             .merge(door::operator_routes(&issuer_slot));
-        process.serve(Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
+        let server = Server::new(settings.listen.limits.clone(), &metrics);
+        server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
         let reach = Reach { timeout: settings.lifecycle.start_timeout };
         let parts = ["db", "hot", "bus"].map(|name| readiness.part(name));
@@ -163,7 +164,7 @@ impl Start {
                 Listener::Gateway => door.as_ref().map(Door::routes).unwrap_or_default().into(),
                 Listener::Admin => continue,
             };
-            process.serve(Stage::Listeners, listener.name(), socket, routes);
+            server.serve(process, Stage::Listeners, listener.name(), socket, routes);
         }
         tracing::info!(process = %id, version = VERSION, roles = settings.roles.words(), "started");
         Ok(())

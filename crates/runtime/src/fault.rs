@@ -1,7 +1,16 @@
-//! Places at which a test can have the process killed.
+//! Panics, and places at which a test can have the process killed.
 //!
 //! `TESTKIT_FAULT=outbox.claimed` kills it, as `kill -9` does, the first time it gets there; `outbox.claimed@7` the seventh
 //! time. Only in builds with debug assertions: a release has no such places.
+
+use std::any::Any;
+
+/// Returns the message of a panic.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    text.unwrap_or("no text").to_owned()
+}
 
 /// Kills the process if a test has asked for it here.
 #[inline]

@@ -1,11 +1,10 @@
-//! How a process lives: start, readiness, supervision, drain; telemetry; HTTP serving.
+//! How a process lives: start, readiness, supervision, drain; telemetry.
 //!
 //! A [`Process`] is a list of parts in stages. Stages start in order and stop in reverse. Nothing here knows a store or a
 //! service: whoever wires a program together hands its parts to the process.
 
 pub mod batch;
 pub mod fault;
-pub mod http;
 pub mod lifecycle;
 pub mod metrics;
 pub mod telemetry;

@@ -9,7 +9,6 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetri
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
 /// The content type of [`Metrics::encode`].
@@ -87,98 +86,6 @@ impl LifecycleMetrics {
             );
         });
         this
-    }
-}
-
-/// Metrics of the HTTP listeners, named by OpenTelemetry's conventions.
-#[derive(Clone, Debug)]
-pub(crate) struct HttpMetrics {
-    pub(crate) duration: Family<HttpLabels, Histogram>,
-    pub(crate) active: Family<ListenerLabels, Gauge>,
-    pub(crate) panics: Family<ListenerLabels, Counter>,
-    open: Family<ListenerLabels, Gauge>,
-    refused: Family<RefusalLabels, Counter>,
-    cut: Family<ListenerLabels, Counter>,
-}
-
-/// Those of the connections of one listener.
-#[derive(Clone, Debug)]
-pub(crate) struct ConnectionMetrics {
-    listener: &'static str,
-    pub(crate) open: Gauge,
-    pub(crate) cut: Counter,
-    refused: Family<RefusalLabels, Counter>,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct HttpLabels {
-    pub(crate) listener: &'static str,
-    pub(crate) http_request_method: &'static str,
-    pub(crate) http_route: String,
-    pub(crate) http_response_status_code: u16,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-pub(crate) struct ListenerLabels {
-    pub(crate) listener: &'static str,
-}
-
-#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct RefusalLabels {
-    listener: &'static str,
-    reason: &'static str,
-}
-
-impl HttpMetrics {
-    pub(crate) fn new(metrics: &Metrics) -> Self {
-        // 0.1 ms to 26 s.
-        let buckets = || Histogram::new(exponential_buckets(0.000_1, 4.0, 10));
-        let this = Self {
-            duration: Family::new_with_constructor(buckets),
-            active: Family::default(),
-            panics: Family::default(),
-            open: Family::default(),
-            refused: Family::default(),
-            cut: Family::default(),
-        };
-        metrics.register(|registry| {
-            registry.register_with_unit(
-                "http_server_request_duration",
-                "Time from the request's head to the answer's head",
-                Unit::Seconds,
-                this.duration.clone(),
-            );
-            registry.register("http_server_active_requests", "Requests being answered", this.active.clone());
-            registry.register("playhouse_http_panics", "Handlers that panicked", this.panics.clone());
-            registry.register("playhouse_http_connections", "Open connections", this.open.clone());
-            registry.register(
-                "playhouse_http_connections_refused",
-                "Connections closed at once because there were too many",
-                this.refused.clone(),
-            );
-            registry.register(
-                "playhouse_http_connections_cut",
-                "Connections cut off because the client did not take its answer",
-                this.cut.clone(),
-            );
-        });
-        this
-    }
-
-    pub(crate) fn connections(&self, listener: &'static str) -> ConnectionMetrics {
-        let labels = ListenerLabels { listener };
-        ConnectionMetrics {
-            listener,
-            open: self.open.get_or_create(&labels).clone(),
-            cut: self.cut.get_or_create(&labels).clone(),
-            refused: self.refused.clone(),
-        }
-    }
-}
-
-impl ConnectionMetrics {
-    pub(crate) fn refused(&self, reason: &'static str) -> Counter {
-        self.refused.get_or_create(&RefusalLabels { listener: self.listener, reason }).clone()
     }
 }
 

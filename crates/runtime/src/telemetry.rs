@@ -116,7 +116,7 @@ impl Section for Config {
 static TRACED: AtomicBool = AtomicBool::new(false);
 
 /// Whether traces leave the process: if not, what is called by the ten thousand need not describe each call.
-pub(crate) fn is_traced() -> bool {
+pub fn is_traced() -> bool {
     TRACED.load(Ordering::Relaxed)
 }
 
@@ -170,7 +170,7 @@ impl Telemetry {
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let place = panic.location().map(ToString::to_string).unwrap_or_default();
-        let text = crate::http::panic_text(panic.payload());
+        let text = crate::fault::panic_text(panic.payload());
         tracing::error!(place, "panic: {text}");
     }));
 }

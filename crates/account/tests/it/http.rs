@@ -4,7 +4,7 @@ use account::http::{Api, routes};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
-use runtime::http::{Credentials, Problem, Right, Service, TokenHash};
+use http_server::{Credentials, Problem, Right, Service, TokenHash};
 use serde_json::json;
 use testkit::need;
 use tower::ServiceExt;

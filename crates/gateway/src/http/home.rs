@@ -4,8 +4,8 @@
 use axum::Json;
 use axum::extract::State;
 use entitlement::ListOptions;
+use http_server::Problem;
 use notification::Filter;
-use runtime::http::Problem;
 use serde::Serialize;
 use utoipa::ToSchema;
 

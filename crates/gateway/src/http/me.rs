@@ -6,7 +6,7 @@ use axum::extract::State;
 use base::Code;
 use base::id::Uuid;
 use entitlement::{EntitlementView, ListOptions};
-use runtime::http::{Problem, Query};
+use http_server::{Problem, Query};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 

@@ -9,7 +9,7 @@ use axum::extract::State;
 use axum::response::{Html, IntoResponse, Response};
 use base::Code;
 use base::html::escaped;
-use runtime::http::Problem;
+use http_server::Problem;
 use serde_json::{Value, json};
 
 use super::Segment;

@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Redirect, Response};
 use base::Code;
 use base::html::escaped;
 use base::id::RequestId;
-use runtime::http::Query;
+use http_server::Query;
 use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};

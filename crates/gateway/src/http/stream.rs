@@ -16,8 +16,8 @@ use base::error::Coded;
 use base::{Code, Timestamp};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use http_server::Problem;
 use matchmaking::PlayerTicket;
-use runtime::http::Problem;
 use serde_json::json;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 

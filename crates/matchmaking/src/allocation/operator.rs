@@ -8,7 +8,7 @@ use axum::{Json, Router};
 use base::Code;
 use base::error::{Coded, chain};
 use base::id::Uuid;
-use runtime::http::Problem;
+use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use work_queue::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};

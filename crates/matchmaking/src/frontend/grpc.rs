@@ -12,9 +12,9 @@ use connectrpc::{
 use connectrpc_reflection::Reflector;
 use futures::{FutureExt, StreamExt};
 use http_body_util::{BodyStream, StreamBody};
+use http_server::{Connection, Routes};
 use proto::openmatch::{self, FrontendService, FrontendServiceExt};
 use runtime::Drain;
-use runtime::http::{Connection, Routes};
 use tower::Service;
 
 use super::Frontend;

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use buffa::Message;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
+use http_server::Held;
 use proto::openmatch;
 use runtime::Drain;
-use runtime::http::Held;
 use runtime::lifecycle::LoopError;
 use tokio::sync::watch;
 

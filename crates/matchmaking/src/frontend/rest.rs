@@ -10,8 +10,8 @@ use base::error::Coded;
 use buffa::Message;
 use futures::StreamExt;
 use http::header::CONTENT_TYPE;
+use http_server::{Connection, Problem};
 use proto::openmatch;
-use runtime::http::{Connection, Problem};
 use serde_json::{Value, json};
 
 use super::Frontend;

@@ -6,9 +6,9 @@ use std::time::Duration;
 use base::Code;
 use base::error::Coded;
 use futures::{Stream, StreamExt};
+use http_server::Connection;
 use matchmaking::{Error, Join, PlayerState, PlayerTicket, Queue};
 use runtime::Drain;
-use runtime::http::Connection;
 
 use crate::setup::{PATIENCE, Setup, Tickets, to, user};
 

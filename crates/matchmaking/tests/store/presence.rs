@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use futures::future::join_all;
+use http_server::Connection;
 use matchmaking::store::Coordination;
 use matchmaking::{PlayerState, Players, Queue};
 use runtime::Drain;
-use runtime::http::Connection;
 use testkit::{Proxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, Tickets, to, user};

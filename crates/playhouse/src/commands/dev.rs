@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ::config::Layers;
 use anyhow::Context;
 
-use runtime::http::{Right, Service, TokenHash};
+use http_server::{Right, Service, TokenHash};
 
 use super::token::new_token;
 use super::{Misuse, Outcome, environment, serve, settings, with_set};

@@ -38,7 +38,7 @@ pub(super) fn run_process(
         };
         let addresses = sockets.addresses()?;
         let metrics = Metrics::new(VERSION);
-        let process = Process::new(settings.lifecycle.clone(), settings.listen.limits.clone(), metrics);
+        let process = Process::new(settings.lifecycle.clone(), metrics);
         let start = Start { id, clock: Clock::system(), settings, sockets };
         let exit = process.run(signals, async |process| {
             start.run(process).await?;

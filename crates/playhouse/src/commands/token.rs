@@ -1,9 +1,9 @@
 //! `playhouse token`
 
 use ::config::{Choice, Setting, Value};
+use http_server::{Right, TokenHash};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
-use runtime::http::{Right, TokenHash};
 use uuid::Uuid;
 
 use super::admin::Admin;

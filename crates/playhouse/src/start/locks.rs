@@ -9,7 +9,7 @@ use axum::{Json, Router};
 use base::Code;
 use db::{Migration, Migrations};
 use hierlock::{Error, HotRow, Locks, Progress, Provision};
-use runtime::http::Problem;
+use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -6,12 +6,12 @@ use std::time::Duration;
 use base::Clock;
 use base::id::ProcessId;
 use db::Db;
+use http_server::Routes;
 use matchmaking::allocation::{GiveBack, Sweeper};
 use matchmaking::store::Redises;
 use matchmaking::{Allocations, Engine, Frontend, Operator, Players, Recorder, Store};
 use outbox::Outbox;
 use redis_store::{Redis, RedisStore, RedisUrl};
-use runtime::http::Routes;
 use runtime::{Metrics, Process};
 
 use super::StartError;

@@ -12,10 +12,10 @@ use bus::Bus;
 use db::Db;
 use entitlement::{Entitlements, RevokeOnErase};
 use hierlock::Locks;
+use http_server::{Credentials, Vouch};
 use notification::{EraseInbox, Inbox};
 use outbox::{Operator, Outbox, Relay};
 use redis_store::RedisStore;
-use runtime::http::{Credentials, Vouch};
 use runtime::lifecycle::{Drain, LoopError};
 use runtime::{Metrics, Process};
 

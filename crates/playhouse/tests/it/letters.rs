@@ -56,7 +56,7 @@ impl Told {
     async fn start(crm: &Crm) -> Self {
         let folder = Folder::fresh().unwrap();
         let file = folder.path().join("play.toml");
-        let hash = runtime::http::TokenHash::of(shop::TOKEN);
+        let hash = http_server::TokenHash::of(shop::TOKEN);
         let config = format!(
             "[services.shop]\ntoken_hash = \"{hash}\"\nmay = [\"read\", \"accounts\", \"entitlements\", \"notifications\"]\n\
              [notification.webhooks.crm]\nurl = \"{}\"\nallow_networks = [\"127.0.0.1\"]\n\

@@ -21,7 +21,7 @@ pub(super) const POOR_TOKEN: &str = "ph_for-tests-only-too";
 /// Settings that let the shop in, and a service that may do nothing.
 pub(super) fn services() -> String {
     let service = |name: &str, token: &str, may: &str| {
-        let hash = runtime::http::TokenHash::of(token);
+        let hash = http_server::TokenHash::of(token);
         format!("[services.{name}]\ntoken_hash = \"{hash}\"\nmay = [{may}]\n")
     };
     let all = "\"read\", \"accounts\", \"entitlements\", \"notifications\", \"operator\"";

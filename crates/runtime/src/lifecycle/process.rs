@@ -4,7 +4,6 @@ use std::fmt;
 use std::time::Duration;
 
 use futures::future::join_all;
-use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout_at};
@@ -12,7 +11,6 @@ use tokio_util::task::TaskTracker;
 
 use super::supervise::{LoopError, supervise};
 use super::{Config, Drain, Part, PartState, Readiness, Signals};
-use crate::http::{Limits, Routes, Serving, serve};
 use crate::metrics::{LifecycleMetrics, Metrics};
 
 /// How long dropping a part may take.
@@ -41,10 +39,8 @@ impl Stage {
 #[derive(Debug)]
 pub struct Process {
     config: Config,
-    limits: Limits,
     metrics: Metrics,
     lifecycle: LifecycleMetrics,
-    serving: Serving,
     readiness: Readiness,
     itself: Part,
     running: Vec<Running>,
@@ -96,16 +92,14 @@ impl fmt::Display for Forced {
 }
 
 impl Process {
-    pub fn new(config: Config, limits: Limits, metrics: Metrics) -> Self {
+    pub fn new(config: Config, metrics: Metrics) -> Self {
         let lifecycle = LifecycleMetrics::new(&metrics);
         let readiness = Readiness::new(lifecycle.clone());
         Self {
             itself: readiness.part("process"),
-            serving: Serving::new(&metrics),
             ended: mpsc::unbounded_channel(),
             running: Vec::new(),
             config,
-            limits,
             metrics,
             lifecycle,
             readiness,
@@ -118,19 +112,6 @@ impl Process {
 
     pub fn metrics(&self) -> &Metrics {
         &self.metrics
-    }
-
-    /// Serves `routes` on `listener` until the stage stops; then no connection is accepted and open requests are finished.
-    pub fn serve(
-        &mut self,
-        stage: Stage,
-        name: &'static str,
-        listener: TcpListener,
-        routes: impl Into<Routes>,
-    ) {
-        let served = self.serving.wrap(name, routes.into());
-        let limits = self.limits.clone();
-        self.start(stage, name, |drain, tasks| serve(listener, served, limits, drain, tasks));
     }
 
     /// Runs a background loop, started again with backoff whenever it fails.
@@ -168,8 +149,8 @@ impl Process {
         });
     }
 
-    /// Starts a part; what it starts besides it puts into the tracker.
-    pub(super) fn start<Run>(
+    /// Starts a part of a stage. The part puts the tasks that it starts into the tracker.
+    pub fn start<Run>(
         &mut self,
         stage: Stage,
         name: &'static str,

@@ -3,6 +3,7 @@
 use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 /// The signals that ask a process to stop.
 #[derive(Debug)]
@@ -10,13 +11,8 @@ pub struct Signals(Source);
 
 #[derive(Debug)]
 enum Source {
-    Kernel {
-        terminate: Signal,
-        interrupt: Signal,
-        hangup: Signal,
-    },
-    #[cfg(test)]
-    Test(tokio::sync::mpsc::UnboundedReceiver<&'static str>),
+    Kernel { terminate: Signal, interrupt: Signal, hangup: Signal },
+    Channel(UnboundedReceiver<&'static str>),
 }
 
 impl Signals {
@@ -28,10 +24,10 @@ impl Signals {
         Ok(Self(Source::Kernel { terminate, interrupt, hangup }))
     }
 
-    #[cfg(test)]
-    pub(crate) fn for_test() -> (tokio::sync::mpsc::UnboundedSender<&'static str>, Self) {
-        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-        (sender, Self(Source::Test(receiver)))
+    /// Signals that the caller sends itself: for tests, and for programs that have their own handlers.
+    pub fn channel() -> (UnboundedSender<&'static str>, Self) {
+        let (sender, receiver) = unbounded_channel();
+        (sender, Self(Source::Channel(receiver)))
     }
 
     /// The next signal, by name.
@@ -42,8 +38,7 @@ impl Signals {
                 _ = interrupt.recv() => "SIGINT",
                 _ = hangup.recv() => "SIGHUP",
             },
-            #[cfg(test)]
-            Source::Test(receiver) => match receiver.recv().await {
+            Source::Channel(receiver) => match receiver.recv().await {
                 Some(signal) => signal,
                 None => std::future::pending().await,
             },

@@ -57,7 +57,7 @@ pub(super) async fn supervise<F, Run>(
 
 fn panic_text(error: tokio::task::JoinError) -> String {
     match error.try_into_panic() {
-        Ok(panic) => crate::http::panic_text(panic.as_ref()),
+        Ok(panic) => crate::fault::panic_text(panic.as_ref()),
         Err(_) => "the task was cancelled".to_owned(),
     }
 }

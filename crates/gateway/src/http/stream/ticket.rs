@@ -6,8 +6,8 @@ use axum::extract::{Extension, State};
 use axum::response::Response;
 use base::error::chain;
 use futures::{Stream, StreamExt};
+use http_server::{Connection, Problem};
 use matchmaking::{Error, PlayerTicket};
-use runtime::http::{Connection, Problem};
 use utoipa::ToSchema;
 
 use super::{Next, Source, answer, open, ticket_event};

@@ -73,7 +73,7 @@ async fn without_the_database_a_player_sees_who_they_are_and_their_tickets() {
     let (redis, sql) = (Proxy::to(scene.fleet.redis.addr()).await, Proxy::to(scene.fleet.sql.addr()).await);
     scene.configure(&format!(
         "[services.support]\ntoken_hash = \"{}\"\nmay = [\"operator\"]\n",
-        runtime::http::TokenHash::of(TOKEN)
+        http_server::TokenHash::of(TOKEN)
     ));
     let door = door(&scene, &redis, &sql).await;
     let (ada, eve) = (scene.player("ada").await, scene.player("eve").await);

@@ -18,7 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::lasting::{Handover, OpenAnswer};
 use super::socket::Socket;
 use super::{Limits, Served};
-use crate::lifecycle::Drain;
+use runtime::lifecycle::Drain;
 
 /// The least that hyper can be told for a head.
 const LEAST_HEAD: usize = 8 * 1024;
@@ -97,8 +97,8 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::Metrics;
-    use crate::http::Serving;
+    use crate::Serving;
+    use runtime::Metrics;
 
     const LIMITS: Limits = Limits {
         header_timeout: Duration::from_secs(20),

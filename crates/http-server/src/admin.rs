@@ -7,8 +7,9 @@ use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
-use crate::lifecycle::{PartState, Readiness, Report};
-use crate::metrics::{self, Metrics};
+use runtime::Metrics;
+use runtime::lifecycle::{PartState, Readiness, Report};
+use runtime::metrics;
 
 /// `/healthz` (the process answers), `/readyz` (every part is ready), `/metrics`.
 pub fn admin(readiness: Readiness, metrics: Metrics) -> Router {

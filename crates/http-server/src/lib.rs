@@ -16,11 +16,11 @@ mod direct;
 mod http1;
 mod idempotency;
 mod lasting;
+mod metrics;
 mod problem;
 mod serve;
 mod socket;
 
-use std::any::Any;
 use std::panic::AssertUnwindSafe;
 use std::str::FromStr;
 use std::time::Instant;
@@ -34,10 +34,13 @@ use axum::response::{IntoResponse, Response};
 use base::Code;
 use base::id::RequestId;
 use futures::FutureExt;
+use runtime::lifecycle::Stage;
+use runtime::telemetry::TraceContext;
+use runtime::{Metrics, Process};
+use tokio::net::TcpListener;
 use tracing::{Instrument, Span};
 
-use crate::metrics::{HttpLabels, HttpMetrics, ListenerLabels, Metrics};
-use crate::telemetry::TraceContext;
+use metrics::{HttpLabels, HttpMetrics, ListenerLabels};
 
 pub use address::client_address;
 pub use admin::admin;
@@ -45,26 +48,51 @@ pub use admission::counted_as;
 pub use body::{Body, BodyTimeout, Query};
 pub use caller::{Caller, Credentials, Right, Service, TokenHash, Vouch, bearer_token};
 pub use direct::Routes;
-pub(crate) use direct::Served;
+use direct::Served;
 pub use idempotency::{answered_before, idempotency_key};
 pub use problem::Problem;
-pub(crate) use serve::serve;
 pub use serve::{Connection, Held, Limits};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Serves routes on the listeners of a process, under one set of limits.
+#[derive(Clone, Debug)]
+pub struct Server {
+    serving: Serving,
+    limits: Limits,
+}
+
+impl Server {
+    pub fn new(limits: Limits, metrics: &Metrics) -> Self {
+        Self { serving: Serving::new(metrics), limits }
+    }
+
+    /// Serves `routes` on `listener` until the stage stops. Then it accepts no connection and finishes open requests.
+    pub fn serve(
+        &self,
+        process: &mut Process,
+        stage: Stage,
+        name: &'static str,
+        listener: TcpListener,
+        routes: impl Into<Routes>,
+    ) {
+        let (served, limits) = (self.serving.wrap(name, routes.into()), self.limits.clone());
+        process.start(stage, name, |drain, tasks| serve::serve(listener, served, limits, drain, tasks));
+    }
+}
+
 /// Wraps the routes of a listener in what all listeners do alike.
 #[derive(Clone, Debug)]
-pub struct Serving {
+struct Serving {
     metrics: HttpMetrics,
 }
 
 impl Serving {
-    pub fn new(metrics: &Metrics) -> Self {
+    fn new(metrics: &Metrics) -> Self {
         Self { metrics: HttpMetrics::new(metrics) }
     }
 
-    pub(crate) fn wrap(&self, listener: &'static str, routes: Routes) -> Served {
+    fn wrap(&self, listener: &'static str, routes: Routes) -> Served {
         let Routes { router, direct } = routes;
         Served::new(self.metrics.clone(), listener, self.wrap_router(listener, router), direct)
     }
@@ -167,13 +195,6 @@ fn known_method(method: &Method) -> &'static str {
         "OPTIONS" => "OPTIONS",
         _ => "_OTHER",
     }
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text =
-        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
-    text.unwrap_or("no text").to_owned()
 }
 
 struct Leave<F: FnMut()>(F);

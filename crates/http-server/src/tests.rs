@@ -1,3 +1,5 @@
+mod stopping;
+
 use axum::body::{Body, to_bytes};
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{get, post};
@@ -19,7 +21,7 @@ fn service() -> (Served, Metrics) {
             get(async || ([("retry-after", "3")], Problem::new(Code::Unavailable).detail("Try later."))),
         );
     let router = router
-        .route("/body", post(async |_: crate::http::Body<u64>| "read").layer(DefaultBodyLimit::max(10)))
+        .route("/body", post(async |_: crate::Body<u64>| "read").layer(DefaultBodyLimit::max(10)))
         .route(
             "/old",
             get(async || Problem::new(Code::UpgradeRequired).with("minimum", "1.2").with("status", 1)),

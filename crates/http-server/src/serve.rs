@@ -23,7 +23,7 @@ use super::admission::{Admission, Seat};
 use super::http1;
 use super::lasting::{Handover, OpenAnswer};
 use super::socket::Socket;
-use crate::lifecycle::Drain;
+use runtime::lifecycle::Drain;
 
 /// How long to wait when no connection can be accepted, for example because there are too many open files.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

@@ -24,7 +24,7 @@ use tracing::{Instrument, Span};
 
 use super::{Connection, Leave, Problem, REQUEST_ID, identify, is_grpc, known_method, request_id, span};
 use crate::metrics::{ConnectionMetrics, HttpLabels, HttpMetrics, ListenerLabels};
-use crate::telemetry::is_traced;
+use runtime::telemetry::is_traced;
 
 type Handler = Arc<dyn Fn(Request<Body>) -> BoxFuture<'static, Response> + Send + Sync>;
 

@@ -18,8 +18,8 @@ use tokio::net::TcpSocket;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::Metrics;
-use crate::http::{BodyTimeout, Problem, Serving, client_address};
+use crate::{BodyTimeout, Problem, Serving, client_address};
+use runtime::Metrics;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -236,7 +236,7 @@ async fn a_head_that_is_no_head_is_refused() {
 
 #[tokio::test]
 async fn a_body_that_never_ends_is_not_waited_for() {
-    async fn read(_: crate::http::Body<serde_json::Value>) -> &'static str {
+    async fn read(_: crate::Body<serde_json::Value>) -> &'static str {
         "read"
     }
     async fn deadline(request: Request, next: Next) -> axum::response::Response {

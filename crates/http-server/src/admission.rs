@@ -116,7 +116,9 @@ pub fn counted_as(peer: IpAddr) -> IpAddr {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::metrics::{HttpMetrics, Metrics};
+    use runtime::Metrics;
+
+    use crate::metrics::HttpMetrics;
 
     fn admission(most: u32, per_address: u32, exempt: &[&str]) -> (Admission, Metrics) {
         let metrics = Metrics::new("0");
