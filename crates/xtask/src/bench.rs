@@ -8,7 +8,6 @@ use crate::shell::{cargo, step};
 /// A benchmark.
 struct Bench {
     name: &'static str,
-    package: &'static str,
     /// What is compared.
     what: &'static str,
     /// Whether it runs the product itself, which is built first, as it is shipped.
@@ -18,37 +17,31 @@ struct Bench {
 const BENCHES: [Bench; 6] = [
     Bench {
         name: "db",
-        package: "db",
         what: "transactions/s of our SQLite and MariaDB stores, against the plain driver",
         product: false,
     },
     Bench {
         name: "gateway",
-        package: "load",
         what: "requests/s of /v1/me with a bearer token, memory of an idle stream, against an empty axum handler",
         product: true,
     },
     Bench {
         name: "hierlock",
-        package: "hierlock",
         what: "locks/s on MariaDB, three designs, rows made/s, against the plain way, SELECT 1 and a cross join",
         product: false,
     },
     Bench {
         name: "matchmaking",
-        package: "load",
         what: "assigned tickets/s, waiting times, CPU and Redis commands, against minimatch",
         product: true,
     },
     Bench {
         name: "notify",
-        package: "load",
         what: "time from a grant to the player's stream, idle and at 2,000/s, intake/s, 10,000 idle streams, against bare clients",
         product: true,
     },
     Bench {
         name: "outbox",
-        package: "entitlement",
         what: "grants/s, events drained/s, time from commit to stream, cost of a claim, against bare MariaDB and JetStream",
         product: false,
     },
@@ -67,8 +60,8 @@ pub(crate) fn run(name: Option<&str>, args: &[String]) -> Result<()> {
     };
     install::run()?;
     if bench.product {
-        step("build", &mut cargo(&["build", "--locked", "--release", "--package", "playhouse"]))?;
+        step("build", &mut cargo(&["build", "--locked", "--release", "--bin", "playhouse"]))?;
     }
-    let mut command = cargo(&["bench", "--locked", "--package", bench.package, "--bench", name, "--"]);
+    let mut command = cargo(&["bench", "--locked", "--workspace", "--bench", name, "--"]);
     step(&format!("bench {name}"), command.args(args))
 }

@@ -35,7 +35,7 @@ pub(crate) fn run_if_possible() -> Result<()> {
 }
 
 fn tests() -> Command {
-    cargo(&["test", "--locked", "--package", "playhouse", "--test", "keycloak"])
+    cargo(&["test", "--locked", "--workspace", "--test", "keycloak"])
 }
 
 fn missing() -> Option<String> {

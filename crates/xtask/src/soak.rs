@@ -27,7 +27,7 @@ impl Soak {
         match self {
             Self::Nats { grants, matches } => step(
                 "soak nats",
-                cargo(&["test", "--locked", "--release", "--package", "playhouse", "--test", "cluster"])
+                cargo(&["test", "--locked", "--release", "--workspace", "--test", "cluster"])
                     .env("CI", "true")
                     .env("CLUSTER_FAULTS", "full")
                     .env("CLUSTER_GRANTS", grants.to_string())

@@ -127,20 +127,47 @@ fn every_crate_is_on_the_map_and_obeys_the_lints_of_the_workspace() {
 
 #[test]
 fn refused_dependencies_are_not_linked() {
-    let tree = Command::new(env!("CARGO"))
-        .args(["tree", "--workspace", "--locked", "--prefix=none", "--format={p}"])
-        .current_dir(root())
-        .output()
-        .unwrap();
-    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
-    let linked: BTreeSet<String> = String::from_utf8(tree.stdout)
-        .unwrap()
-        .lines()
-        .filter_map(|line| line.split(' ').next().map(ToOwned::to_owned))
-        .collect();
+    let linked = tree(&["--workspace"]);
+    let linked: BTreeSet<&str> = linked.keys().filter_map(|package| package.split(' ').next()).collect();
     assert!(linked.contains("aws-lc-rs"), "the list of linked crates was not understood");
     let refused: Vec<&&str> = REFUSED.iter().filter(|name| linked.contains(**name)).collect();
     assert!(refused.is_empty(), "{refused:?}: see `cargo tree -i NAME`");
+}
+
+/// A dependency with other features is built again, and all that use it.
+#[test]
+fn every_entry_point_wants_the_same_features_of_its_dependencies() {
+    let all = tree(&["--workspace", "--edges=normal,build,dev"]);
+    // What `cargo run`, `cargo build --package playhouse`, `cargo test` and `cargo bench` choose from.
+    let entries: [&[&str]; 3] = [
+        &["--edges=normal,build"],
+        &["--package=playhouse", "--edges=normal,build"],
+        &["--edges=normal,build,dev"],
+    ];
+    for entry in entries {
+        for (package, features) in tree(entry).iter().filter(|(package, _)| !package.contains("(/")) {
+            assert_eq!(features, &all[package], "{package} with {entry:?} and with the whole workspace");
+        }
+    }
+}
+
+/// The packages that a selection builds, each with the sets of features that it is built with.
+fn tree(args: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--prefix=none", "--format={p}|{f}|"])
+        .args(args)
+        .current_dir(root())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let mut packages: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let mut parts = line.split('|');
+        if let (Some(package), Some(features)) = (parts.next(), parts.next()) {
+            packages.entry(package.trim().to_owned()).or_default().insert(features.to_owned());
+        }
+    }
+    packages
 }
 
 #[test]
