@@ -52,6 +52,11 @@ impl Effective {
         let at = self.open(section);
         self.0[at].lines.push(Line { key, reference_key, shown, origin });
     }
+
+    /// Sorts the tables by `rank`, which takes the first word of a table's name. Tables of equal rank keep their order.
+    pub(crate) fn sort_by_rank(&mut self, rank: impl Fn(&str) -> usize) {
+        self.0.sort_by_key(|group| rank(group.section.split('.').next().unwrap_or_default()));
+    }
 }
 
 impl fmt::Display for Effective {

@@ -311,6 +311,9 @@ impl State {
     pub(crate) fn finish(mut self) -> Result<Effective, Problems> {
         self.find_unknown();
         if self.problems.is_empty() {
+            // As in the reference, whatever the order in which parts of the program read their keys.
+            let tables = &self.layers.reference.tables;
+            self.effective.sort_by_rank(|table| tables.get(table).map_or(0, |place| place.line));
             return Ok(self.effective);
         }
         self.problems.sort_by_key(|problem| match problem.origin {

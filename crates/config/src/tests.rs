@@ -256,3 +256,19 @@ fn durations_and_sizes() {
         ["\"64KiB\"", "\"1500B\"", "\"0B\""]
     );
 }
+
+#[test]
+fn what_is_in_force_is_shown_in_the_order_of_the_reference() {
+    struct Backwards;
+    impl Section for Backwards {
+        fn read(reader: &mut Reader<'_>) -> Self {
+            for key in ["life.grace", "life.delay", "db.url", "listen.gateway"] {
+                let _: String = reader.get(key);
+            }
+            Self
+        }
+    }
+    let shown = load::<Backwards>(Layers::new(REFERENCE)).unwrap().effective.to_string();
+    let lines: Vec<&str> = shown.lines().filter_map(|line| line.split([' ', '#']).next()).collect();
+    assert_eq!(lines, ["[listen]", "gateway", "", "[db]", "url", "", "[life]", "grace", "delay"]);
+}
