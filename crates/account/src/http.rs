@@ -15,6 +15,7 @@ pub use self::shape::{
     AccountAnswer, AccountRequest, AccountsAnswer, AuditAnswer, AuditRecordAnswer, AuditRequest, BanRequest,
     IdentityRequest, SignInAnswer, SignInRequest, UserAnswer,
 };
+use crate::wiring::RIGHT;
 use crate::{Accounts, Error};
 
 /// How many records are listed if nobody says.
@@ -71,7 +72,7 @@ async fn sign_in(
     State(accounts): State<Accounts>,
     Body(request): Body<SignInRequest>,
 ) -> Result<Json<SignInAnswer>, Problem> {
-    caller.require(Right::Accounts)?;
+    caller.require(RIGHT)?;
     let done = accounts.sign_in(&request.into()).await.map_err(problem)?;
     Ok(Json(done.into()))
 }
@@ -89,7 +90,7 @@ async fn find_user(
     State(accounts): State<Accounts>,
     Query(identity): Query<IdentityRequest>,
 ) -> Result<Json<UserAnswer>, Problem> {
-    caller.require(Right::Read)?;
+    caller.require(Right::READ)?;
     let user = accounts.find(&identity.issuer, &identity.subject).await.map_err(problem)?;
     Ok(Json(user.into()))
 }
@@ -109,7 +110,7 @@ async fn show_user(
     State(accounts): State<Accounts>,
     OfUser(user): OfUser,
 ) -> Result<Json<UserAnswer>, Problem> {
-    caller.require(Right::Read)?;
+    caller.require(Right::READ)?;
     Ok(Json(accounts.user(user).await.map_err(problem)?.into()))
 }
 
@@ -126,7 +127,7 @@ async fn list_accounts(
     State(accounts): State<Accounts>,
     OfUser(user): OfUser,
 ) -> Result<Json<AccountsAnswer>, Problem> {
-    caller.require(Right::Read)?;
+    caller.require(Right::READ)?;
     Ok(Json(accounts.accounts(user).await.map_err(problem)?.into()))
 }
 
@@ -150,7 +151,7 @@ async fn create_account(
     OfUser(user): OfUser,
     Body(request): Body<AccountRequest>,
 ) -> Result<Json<AccountAnswer>, Problem> {
-    caller.require(Right::Accounts)?;
+    caller.require(RIGHT)?;
     Ok(Json(accounts.create_account(user, &request.name).await.map_err(problem)?.into()))
 }
 
@@ -174,7 +175,7 @@ async fn link_identity(
     OfUser(user): OfUser,
     Body(identity): Body<IdentityRequest>,
 ) -> Result<StatusCode, Problem> {
-    caller.require(Right::Accounts)?;
+    caller.require(RIGHT)?;
     let IdentityRequest { issuer, subject } = identity;
     accounts.link(user, &issuer, &subject, &actor(&caller)).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
@@ -197,7 +198,7 @@ async fn unlink_identity(
     OfUser(user): OfUser,
     Query(identity): Query<IdentityRequest>,
 ) -> Result<StatusCode, Problem> {
-    caller.require(Right::Accounts)?;
+    caller.require(RIGHT)?;
     let IdentityRequest { issuer, subject } = identity;
     accounts.unlink(user, &issuer, &subject, &actor(&caller)).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
@@ -222,7 +223,7 @@ async fn ban_user(
     OfUser(user): OfUser,
     Body(request): Body<BanRequest>,
 ) -> Result<StatusCode, Problem> {
-    caller.require(Right::Operator)?;
+    caller.require(Right::OPERATOR)?;
     accounts.ban(user, &request.reason, &actor(&caller)).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -241,7 +242,7 @@ async fn unban_user(
     State(accounts): State<Accounts>,
     OfUser(user): OfUser,
 ) -> Result<StatusCode, Problem> {
-    caller.require(Right::Operator)?;
+    caller.require(Right::OPERATOR)?;
     accounts.unban(user, &actor(&caller)).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -262,7 +263,7 @@ async fn erase_user(
     State(accounts): State<Accounts>,
     OfUser(user): OfUser,
 ) -> Result<StatusCode, Problem> {
-    caller.require(Right::Operator)?;
+    caller.require(Right::OPERATOR)?;
     accounts.erase(user, &actor(&caller)).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
@@ -282,7 +283,7 @@ async fn list_audit(
     OfUser(user): OfUser,
     Query(request): Query<AuditRequest>,
 ) -> Result<Json<AuditAnswer>, Problem> {
-    caller.require(Right::Operator)?;
+    caller.require(Right::OPERATOR)?;
     let records = accounts.audit(user, request.limit.unwrap_or(LISTED)).await.map_err(problem)?;
     Ok(Json(records.into()))
 }

@@ -36,9 +36,11 @@ mod operators;
 mod retry;
 mod service;
 mod store;
+mod wiring;
 
 use db::{Migration, Migrations};
 
+pub use self::service::Accounts;
 pub use error::Error;
 pub use event::events;
 pub use http::{Api, routes};
@@ -47,7 +49,7 @@ pub use model::{
     UserView,
 };
 pub use operators::OnErase;
-pub use service::Accounts;
+pub use wiring::{RIGHT, Wiring};
 
 /// The tables. Each has the user's id, by which a database in several pieces is divided.
 pub const MIGRATIONS: Migrations = Migrations {

@@ -1,5 +1,7 @@
 //! What operators do to users: ban, unban, erase, look at what was done.
 
+use std::sync::PoisonError;
+
 use db::Tx;
 use futures::future::BoxFuture;
 use serde_json::{Value, json};
@@ -84,7 +86,8 @@ impl Accounts {
         if before == UserState::Erased {
             return Ok(());
         }
-        for part in &self.on_erase {
+        let parts = self.on_erase.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for part in parts {
             self.bounded(part.erase(&mut tx, user)).await?;
         }
         let erasing = async move {

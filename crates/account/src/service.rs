@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use base::Clock;
 use base::id::Uuid;
@@ -31,13 +31,19 @@ pub struct Inner {
     locks: Locks,
     outbox: Outbox,
     clock: Clock,
-    pub(crate) on_erase: Vec<Arc<dyn OnErase>>,
+    /// Registered while services are opened, read when a user is erased.
+    pub(crate) on_erase: RwLock<Vec<Arc<dyn OnErase>>>,
 }
 
 impl Accounts {
     /// The locks are those that go with the store, and the outbox is one in it.
-    pub fn new(db: Db, locks: Locks, outbox: Outbox, clock: Clock, on_erase: Vec<Arc<dyn OnErase>>) -> Self {
-        Self(Arc::new(Inner { db, locks, outbox, clock, on_erase }))
+    pub fn new(db: Db, locks: Locks, outbox: Outbox, clock: Clock) -> Self {
+        Self(Arc::new(Inner { db, locks, outbox, clock, on_erase: RwLock::default() }))
+    }
+
+    /// Registers a part of the product that keeps something of users. Parts erase in the order in which they are registered.
+    pub fn on_erase(&self, part: Arc<dyn OnErase>) {
+        self.on_erase.write().unwrap_or_else(PoisonError::into_inner).push(part);
     }
 
     /// Finds the user of an identity, and makes one if it has none yet.
@@ -264,7 +270,7 @@ impl Deref for Accounts {
 
 impl fmt::Debug for Accounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Accounts").field("on_erase", &self.on_erase.len()).finish_non_exhaustive()
+        f.debug_struct("Accounts").finish_non_exhaustive()
     }
 }
 

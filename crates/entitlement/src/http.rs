@@ -14,6 +14,7 @@ use utoipa::{IntoParams, IntoResponses, OpenApi, ToSchema};
 
 use crate::answer::{Answer, Applied, EntitlementView, HistoryEntry};
 use crate::model::{Action, Change, Holding};
+use crate::wiring::RIGHT;
 use crate::{Entitlements, Error, ListOptions};
 
 const LISTED: u32 = 100;
@@ -234,7 +235,7 @@ async fn list(
     Path((user, account)): Path<(String, String)>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<EntitlementList>, Problem> {
-    caller.require(Right::Read)?;
+    caller.require(Right::READ)?;
     let (user, account) = ids(&user, &account)?;
     let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
     let options = ListOptions { in_force: query.in_force, after: query.after, limit };
@@ -257,7 +258,7 @@ async fn show(
     caller: Caller,
     Path((user, account, resource)): Path<(String, String, String)>,
 ) -> Result<Json<EntitlementView>, Problem> {
-    caller.require(Right::Read)?;
+    caller.require(Right::READ)?;
     let (user, account) = ids(&user, &account)?;
     let holding = Holding { user, account, resource };
     entitlements.get(&holding).await.map(Json).map_err(problem)
@@ -275,7 +276,7 @@ async fn history(
     Path((user, account, resource)): Path<(String, String, String)>,
     Query(query): Query<HistoryQuery>,
 ) -> Result<Json<History>, Problem> {
-    caller.require(Right::Read)?;
+    caller.require(Right::READ)?;
     let (user, account) = ids(&user, &account)?;
     let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
     let holding = Holding { user, account, resource };
@@ -318,7 +319,7 @@ async fn apply(
     headers: &HeaderMap,
     changes: Vec<Change>,
 ) -> Result<Answer, Problem> {
-    caller.require(Right::Entitlements)?;
+    caller.require(RIGHT)?;
     let key = idempotency_key(headers)?;
     entitlements.apply(caller.name(), key, &changes).await.map_err(problem)
 }

@@ -26,9 +26,11 @@ mod metrics;
 mod model;
 mod service;
 mod store;
+mod wiring;
 
 use db::{Migration, Migrations};
 
+pub use self::service::{Entitlements, ListOptions, MAX_BATCH};
 pub use answer::{Answer, Applied, EntitlementView, HistoryEntry};
 pub use erase::RevokeOnErase;
 pub use error::Error;
@@ -36,7 +38,7 @@ pub use event::{EntitlementChanged, events};
 pub use http::{Api, routes};
 pub use metrics::Metrics;
 pub use model::{Action, Change, Effect, Entitlement, Holding, State};
-pub use service::{Entitlements, ListOptions, MAX_BATCH};
+pub use wiring::{RIGHT, Wiring};
 
 pub const MIGRATIONS: Migrations = Migrations {
     component: "entitlement",

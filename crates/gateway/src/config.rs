@@ -6,7 +6,7 @@ use std::time::Duration;
 use ::config::{ByteSize, Reader, Secret, Section};
 use limits::Rate;
 
-use crate::clients::{self, Feature, Platform};
+use crate::clients::{Feature, Platform};
 use crate::origin::{Origin, PublicUrl};
 
 /// Settings of the gateway.
@@ -89,15 +89,6 @@ impl Config {
         reader.check(&["part_timeout", "request_timeout"], self.part_timeout < self.request_timeout, || {
             "part_timeout must be shorter than request_timeout, or one part that is late takes the others with it".to_owned()
         });
-        let rows = crate::http::rows();
-        for (name, platform) in &self.platforms {
-            for field in &platform.hidden {
-                let key = format!("platforms.{name}.hidden");
-                let is_route = rows.iter().any(|row| clients::word(row.path) == field.route());
-                reader
-                    .check(&[&key], is_route, || format!("{field}: no route ends with {:?}", field.route()));
-            }
-        }
         for (name, feature) in &self.features {
             for platform in &feature.platforms {
                 let key = format!("features.{name}.platforms");

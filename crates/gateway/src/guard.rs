@@ -15,6 +15,7 @@ use axum::response::{IntoResponse, Response};
 use base::Code;
 use http_server::{Connection, Problem, client_address, counted_as};
 use limits::{Check, Rate, Verdict};
+use service::{Class, Row, SignedInUser, Who};
 
 use crate::Gateway;
 use crate::audit::Event;
@@ -35,47 +36,14 @@ const MAX_URI: usize = 8 * 1024;
 /// The largest answer that fields are taken out of. Ours are smaller.
 const MAX_ANSWER: usize = 4 * 1024 * 1024;
 
-/// A route: what it is, who may call it, and which limit it falls under.
-#[derive(Clone, Debug)]
-pub struct Row {
-    pub method: Method,
-    pub path: &'static str,
-    pub who: Who,
-    pub class: Class,
-}
-
-/// Who may call a route.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Who {
-    Anyone,
-    /// Whoever has signed in, services included.
-    SignedIn,
-    Player,
-}
-
-/// Which limit a route falls under.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Class {
-    /// The limit of its address alone.
-    Page,
-    SignIn,
-    Read,
-    Write,
-    Stream,
-    /// None at all: the issuer must not be kept from ending sessions.
-    Issuer,
-}
-
-impl Class {
-    /// Its name in headers and metrics, and its rate.
-    const fn policy(self, limits: &LimitsConfig) -> Option<(&'static str, Rate)> {
-        match self {
-            Self::Page | Self::Issuer => None,
-            Self::SignIn => Some(("sign_in", limits.sign_in)),
-            Self::Read => Some(("read", limits.read)),
-            Self::Write => Some(("write", limits.write)),
-            Self::Stream => Some(("stream", limits.stream)),
-        }
+/// The name of a class in headers and metrics, and its rate.
+const fn policy(class: Class, limits: &LimitsConfig) -> Option<(&'static str, Rate)> {
+    match class {
+        Class::Page | Class::Issuer => None,
+        Class::SignIn => Some(("sign_in", limits.sign_in)),
+        Class::Read => Some(("read", limits.read)),
+        Class::Write => Some(("write", limits.write)),
+        Class::Stream => Some(("stream", limits.stream)),
     }
 }
 
@@ -138,6 +106,8 @@ impl Gateway {
             })?;
             self.check_role(row, &caller, address).map_err(refused)?;
             self.check_csrf(row, &caller, request.headers(), address).map_err(refused)?;
+            // For the handlers of services, which know users by their ids.
+            request.extensions_mut().insert(SignedInUser(*caller.user().as_uuid()));
             request.extensions_mut().insert(caller);
         }
         request.extensions_mut().insert(client.clone());
@@ -157,7 +127,7 @@ impl Gateway {
         let limits = &self.config.limits;
         let address = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
         let of_address = Check { policy: "address", key: &address, rate: limits.address };
-        let Some((policy, rate)) = row.class.policy(limits) else {
+        let Some((policy, rate)) = policy(row.class, limits) else {
             return self.limits.take(&[of_address]).await;
         };
         let user = caller.map(|caller| caller.user().to_string());

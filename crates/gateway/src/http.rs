@@ -26,13 +26,14 @@ use axum::{Extension, Router};
 use base::Code;
 use base::error::{Coded, chain};
 use http_server::{BodyTimeout, Problem};
+use service::{Class, Row, Who};
 use url::Url;
 use utoipa::OpenApi;
 
-use crate::Gateway;
-use crate::guard::{Class, Row, Who, guard};
+use crate::guard::guard;
 use crate::harden::open_to;
 use crate::sign_in::CALLBACK;
+use crate::{Brought, Gateway};
 
 pub(crate) use docs::Description;
 
@@ -87,7 +88,7 @@ impl Table {
     }
 }
 
-/// Every route there is, beside those of the builtin issuer.
+/// Every route of the gateway's own, beside those of the builtin issuer.
 fn table() -> Table {
     use Class::{Issuer, Page, Read, SignIn, Stream, Write};
     use Who::{Anyone, Player, SignedIn};
@@ -121,13 +122,13 @@ fn table() -> Table {
         .row(Method::GET, TICKET_STREAM, Player, Stream, stream::follow)
 }
 
-/// The rows of the table.
+/// The rows of the gateway's own routes.
 pub fn rows() -> Vec<Row> {
     table().0.into_iter().map(|(row, _)| row).collect()
 }
 
-/// The router of the table, each route behind its guard.
-pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Router {
+/// Builds the router of the table and of the routes that services bring, each behind its guard.
+pub(crate) fn routes(gateway: &Gateway, brought: Brought, issuer: Option<(&str, Router)>) -> Router {
     let guarded = |row: Row| from_fn_with_state((gateway.clone(), Arc::new(row)), guard);
     // Whoever asks for what there is not is limited too, and what they are told is hardened like any answer.
     let open = |path| guarded(Row { method: Method::GET, path, who: Who::Anyone, class: Class::Page });
@@ -135,7 +136,9 @@ pub(crate) fn routes(gateway: &Gateway, issuer: Option<(&str, Router)>) -> Route
     // So that who is slow is told so, and not that we were.
     let arrives = Extension(BodyTimeout(gateway.config.request_timeout / 2));
     let mut paths = HashSet::new();
-    let mut routes = table().0.into_iter().fold(Router::new(), |routes, (row, handler)| {
+    let Brought { routes, provided } = brought;
+    let brought = routes.into_iter().map(|route| (route.row, route.handler.with_state(provided.clone())));
+    let mut routes = table().0.into_iter().chain(brought).fold(Router::new(), |routes, (row, handler)| {
         let path = row.path;
         let handler: MethodRouter<Gateway> = if row.method == Method::POST {
             handler.layer::<_, Infallible>(body).layer(arrives)

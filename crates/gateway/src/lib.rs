@@ -33,6 +33,7 @@ mod sign_in;
 mod streams;
 mod turns;
 mod users;
+mod wiring;
 
 use std::fmt;
 use std::ops::Deref;
@@ -51,6 +52,7 @@ use redis_store::RedisStore;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde_json::Value;
+use service::{PlayerRoute, Provided};
 use url::Url;
 
 use crate::audit::Audit;
@@ -65,12 +67,12 @@ use crate::users::Users;
 
 pub use clients::{Feature, Platform, Version};
 pub use config::{Config, LimitsConfig, SessionConfig};
-pub use guard::{Class, Row, Who};
 pub use http::{Api, rows};
 pub use metrics::Metrics;
 pub use origin::{Origin, PublicUrl};
 pub use seal::{CipherFailed, Sealer};
 pub use services::IssuedServices;
+pub use wiring::Wiring;
 
 /// What the gateway is made of.
 #[derive(Debug)]
@@ -93,6 +95,13 @@ pub struct Parts {
     pub players: Players,
     pub clock: Clock,
     pub metrics: Metrics,
+}
+
+/// The routes that services bring, and what their handlers use.
+#[derive(Clone, Debug, Default)]
+pub struct Brought {
+    pub routes: Vec<PlayerRoute>,
+    pub provided: Provided,
 }
 
 /// The gateway. Clones are the same.
@@ -170,9 +179,9 @@ impl Gateway {
         })))
     }
 
-    /// All routes; with those of the builtin issuer under their path, if it is here.
-    pub fn routes(&self, issuer: Option<(&str, Router)>) -> Router {
-        http::routes(self, issuer)
+    /// Builds the router of its own routes and of those that services bring; with the builtin issuer under its path, if it is here.
+    pub fn routes(&self, brought: Brought, issuer: Option<(&str, Router)>) -> Router {
+        http::routes(self, brought, issuer)
     }
 
     /// Ends the streams of sessions that end, until told to stop.

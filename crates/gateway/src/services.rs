@@ -1,6 +1,5 @@
 //! Services that come with a token of the issuer, instead of one that the configuration knows.
 
-use ::config::Choice;
 use base::Code;
 use base::error::chain;
 use futures::FutureExt;
@@ -10,15 +9,19 @@ use oidc::{Provider, Refused};
 
 /// Lets in services that the issuer vouches for: their roles say what they may do.
 #[derive(Clone, Debug)]
-pub struct IssuedServices(pub Provider);
+pub struct IssuedServices {
+    pub provider: Provider,
+    /// The rights that a role can stand for, by name.
+    pub rights: Vec<Right>,
+}
 
 impl Vouch for IssuedServices {
     fn caller<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Option<Caller>, Problem>> {
         async move {
-            match self.0.verify_access(token).await {
+            match self.provider.verify_access(token).await {
                 Ok(access) if access.is_service => {
                     let word = |right: &Right| access.rights.iter().any(|word| word == right.word());
-                    let may: Vec<Right> = Right::ALL.into_iter().filter(word).collect();
+                    let may: Vec<Right> = self.rights.iter().copied().filter(word).collect();
                     let name = access.client.as_deref().unwrap_or(&access.subject);
                     Ok(Some(Caller::new(name, &may)))
                 }

@@ -13,40 +13,30 @@ use axum::extract::{FromRequestParts, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use base::Code;
-use config::{Choice, Reader, Rejected, Section, Setting, Value};
+use config::{Rejected, Setting, Value};
 use futures::future::BoxFuture;
 use sha2::{Digest, Sha256};
 
 use super::Problem;
 
-/// What a caller may do.
+/// Something that a caller of the service API may be allowed to do. The service whose routes ask for it declares it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Right {
-    /// Look things up.
-    Read,
-    /// Sign users in; link identities; make accounts.
-    Accounts,
-    /// Grant and revoke.
-    Entitlements,
-    /// Tell players something.
-    Notifications,
-    /// Ban and erase users.
-    Operator,
-}
+pub struct Right(&'static str);
 
 impl Right {
-    pub const ALL: [Self; 5] =
-        [Self::Read, Self::Accounts, Self::Entitlements, Self::Notifications, Self::Operator];
-}
+    /// To look things up, in any service.
+    pub const READ: Self = Self::new("read");
+    /// To decide over users, in any service: to ban and erase them.
+    pub const OPERATOR: Self = Self::new("operator");
 
-impl Choice for Right {
-    const WORDS: &'static [(&'static str, Self)] = &[
-        ("read", Self::Read),
-        ("accounts", Self::Accounts),
-        ("entitlements", Self::Entitlements),
-        ("notifications", Self::Notifications),
-        ("operator", Self::Operator),
-    ];
+    /// The word is what `services.NAME.may` and the issuer's tokens call it.
+    pub const fn new(word: &'static str) -> Self {
+        Self(word)
+    }
+
+    pub const fn word(self) -> &'static str {
+        self.0
+    }
 }
 
 /// The SHA-256 of a token: what is configured, so that a file that is read by others gives nothing away.
@@ -106,12 +96,6 @@ impl Setting for TokenHash {
 pub struct Service {
     pub token_hash: TokenHash,
     pub may: Vec<Right>,
-}
-
-impl Section for Service {
-    fn read(reader: &mut Reader<'_>) -> Self {
-        Self { token_hash: reader.required("token_hash"), may: reader.get("may") }
-    }
 }
 
 /// Who called. Every request to the service API carries one.
@@ -233,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_token_tells_who_calls() {
-        let service = Service { token_hash: TokenHash::of("secret"), may: vec![Right::Read] };
+        let service = Service { token_hash: TokenHash::of("secret"), may: vec![Right::READ] };
         let credentials = Credentials::new([("shop", &service)]);
         let ask = async |value: &str| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
@@ -241,7 +225,7 @@ mod tests {
         };
         let caller = ask("Bearer secret").await.unwrap();
         assert_eq!(caller.name(), "shop");
-        assert!(caller.require(Right::Read).is_ok() && caller.require(Right::Operator).is_err());
+        assert!(caller.require(Right::READ).is_ok() && caller.require(Right::OPERATOR).is_err());
         assert!(ask("bearer  secret ").await.is_some());
         for wrong in ["Bearer", "Bearer ", "Bearer Secret", "Basic secret", "secret"] {
             assert!(ask(wrong).await.is_none(), "{wrong}");

@@ -28,7 +28,7 @@ use crate::metrics::Metrics;
 use crate::model::{Match, MatchId};
 
 pub use give_back::GiveBack;
-pub use operator::{AllocationsSlot, allocation_routes};
+pub(crate) use operator::operator_routes;
 pub use sweep::Sweeper;
 
 /// The queue of give-back calls, and its table.

@@ -28,6 +28,7 @@ mod players;
 mod recorder;
 pub mod store;
 mod wire;
+mod wiring;
 
 pub use self::config::Config;
 pub use allocation::{ABANDONED, Allocations, MIGRATIONS};
@@ -36,10 +37,11 @@ pub use error::Error;
 pub use event::events;
 pub use frontend::{Frontend, FrontendConfig};
 pub use metrics::Metrics;
-pub use operator::{Operator, operator_routes};
+pub use operator::Operator;
 pub use players::{
     Join, Joined, PlayerAssignment, PlayerState, PlayerTicket, Players, Present, QUEUE_FIELD, Queue,
     USER_FIELD,
 };
 pub use recorder::{Record, Recorder, Recovered};
 pub use store::Store;
+pub use wiring::Wiring;

@@ -1,8 +1,8 @@
 //! What operators see of tickets, and what they can do: the admin port's `/tickets`.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::Clock;
@@ -12,6 +12,7 @@ use http_server::Problem;
 use proto::openmatch;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use service::{Open, Provided};
 
 use crate::engine::Profile;
 use crate::error::Error;
@@ -207,19 +208,12 @@ fn parse(id: &str) -> Result<TicketId, Error> {
     TicketId::parse(id).ok_or_else(|| Error::Invalid(format!("{id:?} is not the id of a ticket")))
 }
 
-type Slot = Arc<OnceLock<Operator>>;
-
-/// The routes, which answer `503` until there is an operator's view.
-pub fn operator_routes(slot: &Slot) -> Router {
+/// `/tickets` (list), `/tickets/{ticket_id}` and its `release`.
+pub(crate) fn operator_routes() -> Router<Provided> {
     Router::new()
         .route("/tickets", get(list))
         .route("/tickets/{ticket_id}", get(show).delete(delete))
         .route("/tickets/{ticket_id}/release", post(release))
-        .with_state(slot.clone())
-}
-
-fn operator(slot: &Slot) -> Result<&Operator, Problem> {
-    slot.get().ok_or_else(|| Problem::new(base::Code::Unavailable).detail("the stores are not open yet"))
 }
 
 fn problem(error: Error) -> Problem {
@@ -232,21 +226,21 @@ struct Limit {
     limit: Option<usize>,
 }
 
-async fn list(State(slot): State<Slot>, Query(query): Query<Limit>) -> Result<Json<Value>, Problem> {
-    let (tickets, count) = operator(&slot)?.list(query.limit.unwrap_or(LISTED)).await.map_err(problem)?;
+async fn list(Open(operator): Open<Operator>, Query(query): Query<Limit>) -> Result<Json<Value>, Problem> {
+    let (tickets, count) = operator.list(query.limit.unwrap_or(LISTED)).await.map_err(problem)?;
     Ok(Json(json!({ "tickets": tickets, "count": count })))
 }
 
-async fn show(State(slot): State<Slot>, Path(id): Path<String>) -> Result<Json<TicketReport>, Problem> {
-    operator(&slot)?.show(&id).await.map(Json).map_err(problem)
+async fn show(Open(operator): Open<Operator>, Path(id): Path<String>) -> Result<Json<TicketReport>, Problem> {
+    operator.show(&id).await.map(Json).map_err(problem)
 }
 
-async fn release(State(slot): State<Slot>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
-    operator(&slot)?.release(&id).await.map_err(problem)?;
+async fn release(Open(operator): Open<Operator>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
+    operator.release(&id).await.map_err(problem)?;
     Ok(Json(json!({})))
 }
 
-async fn delete(State(slot): State<Slot>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
-    operator(&slot)?.delete(&id).await.map_err(problem)?;
+async fn delete(Open(operator): Open<Operator>, Path(id): Path<String>) -> Result<Json<Value>, Problem> {
+    operator.delete(&id).await.map_err(problem)?;
     Ok(Json(json!({})))
 }

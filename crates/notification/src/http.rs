@@ -11,13 +11,14 @@ use axum::routing::{get, post};
 use base::Code;
 use base::error::{Coded, chain};
 use base::id::Uuid;
-use http_server::{Body, Caller, Problem, Right, answered_before, idempotency_key};
+use http_server::{Body, Caller, Problem, answered_before, idempotency_key};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::{OpenApi, ToSchema};
 
 use crate::deliver::state_word;
 use crate::model::{Channel, Text};
+use crate::wiring::RIGHT;
 use crate::{Content, Error, Notifications, Recipients, Request, Sent};
 
 /// The description of these routes.
@@ -131,7 +132,7 @@ async fn send(
     headers: HeaderMap,
     Body(request): Body<SendRequest>,
 ) -> Result<Response, Problem> {
-    caller.require(Right::Notifications)?;
+    caller.require(RIGHT)?;
     let key = idempotency_key(&headers)?;
     let request = request.sound()?;
     let (sent, is_replayed) = notifications.send(caller.name(), key, &request).await.map_err(problem)?;
@@ -156,7 +157,7 @@ async fn broadcast(
     caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<BroadcastAnswer>, Problem> {
-    caller.require(Right::Notifications)?;
+    caller.require(RIGHT)?;
     let id = Uuid::try_parse(&id)
         .map_err(|_| invalid("The path must name a broadcast by its id, which is a UUID."))?;
     let progress = notifications.broadcasts().progress(id).await.map_err(problem)?;

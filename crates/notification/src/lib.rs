@@ -39,10 +39,12 @@ mod send;
 mod service;
 mod store;
 mod template;
+mod wiring;
 
 use db::{Migration, Migrations};
 
 pub use self::config::{Config, Language, TemplateConfig, TextConfig};
+pub use self::service::{Notifications, Parts};
 pub use broadcast::{BROADCAST, Broadcasts, Progress};
 pub use dead::{KINDS, Letter, Letters, Replayed};
 pub use deliver::{Check, Deliveries, LIVE, LOG, WEBHOOK, Webhooks};
@@ -55,12 +57,11 @@ pub use keep::Watch;
 pub use live::Live;
 pub use metrics::Metrics;
 pub use model::{Channel, Counts, Mark, Notification, NotificationId, Text, Texts};
-pub use operator::{Operator, Slot, operator_routes};
 pub use rules::{Rules, Wrong};
 pub use send::{Content, MOST_USERS, Recipients, Request, Sent};
-pub use service::{Notifications, Parts};
 pub use store::Filter;
 pub use template::{Fields, TextTemplate};
+pub use wiring::{RIGHT, Wiring};
 
 /// A migration of which the statements are files.
 macro_rules! migration {

@@ -1,9 +1,8 @@
 //! What operators see of dead letters and destinations, and what they can do: the admin port's `/dlq` and `/webhooks`.
 
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::Code;
@@ -11,6 +10,7 @@ use base::id::Uuid;
 use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use service::{Open, Provided};
 
 use crate::deliver::state_word;
 use crate::http::problem;
@@ -24,15 +24,9 @@ const PER_SECOND: u32 = 100;
 /// How many characters of a payload that is no JSON are shown.
 const SHOWN: usize = 2_000;
 
-/// The operator's view of notifications.
-pub type Operator = Notifications;
-
-/// Filled once there are notifications.
-pub type Slot = Arc<OnceLock<Operator>>;
-
 /// `/dlq` (list), `/dlq/{letter}` and its `replay` and `discard`, `/dlq/replay`, `/dlq/discard`, `/notifications/{notification}`,
-/// `/broadcasts`, `/broadcasts/{broadcast}` and its `stop` and `resume`, `/webhooks` and `/webhooks/{name}/enable`. They answer `503` until the slot is filled.
-pub fn operator_routes(slot: &Slot) -> Router {
+/// `/broadcasts`, `/broadcasts/{broadcast}` and its `stop` and `resume`, `/webhooks` and `/webhooks/{name}/enable`.
+pub(crate) fn operator_routes() -> Router<Provided> {
     Router::new()
         .route("/dlq", get(list))
         .route("/dlq/replay", post(replay_some))
@@ -47,7 +41,6 @@ pub fn operator_routes(slot: &Slot) -> Router {
         .route("/broadcasts/{broadcast}/resume", post(resume))
         .route("/webhooks", get(webhooks))
         .route("/webhooks/{name}/enable", post(enable))
-        .with_state(slot.clone())
 }
 
 #[derive(Deserialize)]
@@ -77,8 +70,10 @@ impl LettersQuery {
     }
 }
 
-async fn list(State(slot): State<Slot>, Query(query): Query<LettersQuery>) -> Result<Json<Value>, Problem> {
-    let notifications = filled(&slot)?;
+async fn list(
+    Open(notifications): Open<Notifications>,
+    Query(query): Query<LettersQuery>,
+) -> Result<Json<Value>, Problem> {
     // In this order: what dies between is listed, and stays.
     let last = notifications.last_letter().await.map_err(problem)?;
     let letters = notifications.letters(&query.letters()?, query.limit()).await.map_err(problem)?;
@@ -91,8 +86,11 @@ async fn list(State(slot): State<Slot>, Query(query): Query<LettersQuery>) -> Re
     ))
 }
 
-async fn show(State(slot): State<Slot>, Path(letter): Path<String>) -> Result<Json<Value>, Problem> {
-    let letter = filled(&slot)?.letter(id("letter", &letter)?).await.map_err(problem)?;
+async fn show(
+    Open(notifications): Open<Notifications>,
+    Path(letter): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let letter = notifications.letter(id("letter", &letter)?).await.map_err(problem)?;
     let mut shown = summary(&letter);
     shown["payload"] = serde_json::from_slice(&letter.payload).unwrap_or_else(|_| {
         let text = String::from_utf8_lossy(&letter.payload);
@@ -102,22 +100,28 @@ async fn show(State(slot): State<Slot>, Path(letter): Path<String>) -> Result<Js
     Ok(Json(shown))
 }
 
-async fn replay(State(slot): State<Slot>, Path(letter): Path<String>) -> Result<Json<Value>, Problem> {
+async fn replay(
+    Open(notifications): Open<Notifications>,
+    Path(letter): Path<String>,
+) -> Result<Json<Value>, Problem> {
     let id = id("letter", &letter)?;
-    filled(&slot)?.replay(id, Duration::ZERO).await.map_err(problem)?;
+    notifications.replay(id, Duration::ZERO).await.map_err(problem)?;
     tracing::warn!(letter = %id, "replayed by an operator");
     Ok(Json(json!({ "id": id })))
 }
 
-async fn discard(State(slot): State<Slot>, Path(letter): Path<String>) -> Result<Json<Value>, Problem> {
+async fn discard(
+    Open(notifications): Open<Notifications>,
+    Path(letter): Path<String>,
+) -> Result<Json<Value>, Problem> {
     let id = id("letter", &letter)?;
-    filled(&slot)?.discard(id).await.map_err(problem)?;
+    notifications.discard(id).await.map_err(problem)?;
     tracing::warn!(letter = %id, "discarded by an operator");
     Ok(Json(json!({ "id": id })))
 }
 
 async fn replay_some(
-    State(slot): State<Slot>,
+    Open(notifications): Open<Notifications>,
     Query(query): Query<LettersQuery>,
 ) -> Result<Json<Value>, Problem> {
     let rate = query.rate.unwrap_or(PER_SECOND);
@@ -125,7 +129,7 @@ async fn replay_some(
         return Err(invalid("rate is how many are replayed in a second: at least 1.".to_owned()));
     }
     let which = query.letters()?;
-    let replayed = filled(&slot)?.replay_some(&which, query.limit(), rate).await.map_err(problem)?;
+    let replayed = notifications.replay_some(&which, query.limit(), rate).await.map_err(problem)?;
     tracing::warn!(
         letters = replayed.replayed,
         failed = replayed.failed.len(),
@@ -138,10 +142,9 @@ async fn replay_some(
 }
 
 async fn discard_some(
-    State(slot): State<Slot>,
+    Open(notifications): Open<Notifications>,
     Query(query): Query<LettersQuery>,
 ) -> Result<Json<Value>, Problem> {
-    let notifications = filled(&slot)?;
     let which = query.letters()?;
     let letters = notifications.letters(&which, query.limit()).await.map_err(problem)?;
     let next = letters.last().filter(|_| letters.len() >= query.limit() as usize).map(|last| last.number);
@@ -159,8 +162,11 @@ async fn discard_some(
 }
 
 /// What became of a notification, on each of its channels.
-async fn follow(State(slot): State<Slot>, Path(notification): Path<String>) -> Result<Json<Value>, Problem> {
-    let (notifications, id) = (filled(&slot)?, id("notification", &notification)?);
+async fn follow(
+    Open(notifications): Open<Notifications>,
+    Path(notification): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let id = id("notification", &notification)?;
     let deliveries = notifications.deliveries().of(id).await.map_err(|error| problem(error.into()))?;
     if deliveries.is_empty() {
         let detail = "No delivery of this notification is known: there is no such notification, it goes to the inbox alone, or its \
@@ -183,33 +189,42 @@ struct BroadcastsQuery {
 }
 
 async fn broadcasts(
-    State(slot): State<Slot>,
+    Open(notifications): Open<Notifications>,
     Query(query): Query<BroadcastsQuery>,
 ) -> Result<Json<Value>, Problem> {
     let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
-    let broadcasts = filled(&slot)?.broadcasts().list(limit).await.map_err(problem)?;
+    let broadcasts = notifications.broadcasts().list(limit).await.map_err(problem)?;
     Ok(Json(json!({ "broadcasts": broadcasts.iter().map(progress).collect::<Vec<_>>() })))
 }
 
-async fn broadcast(State(slot): State<Slot>, Path(broadcast): Path<String>) -> Result<Json<Value>, Problem> {
-    shown(filled(&slot)?, id("broadcast", &broadcast)?).await
+async fn broadcast(
+    Open(notifications): Open<Notifications>,
+    Path(broadcast): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    shown(&notifications, id("broadcast", &broadcast)?).await
 }
 
-async fn stop(State(slot): State<Slot>, Path(broadcast): Path<String>) -> Result<Json<Value>, Problem> {
-    let (notifications, id) = (filled(&slot)?, id("broadcast", &broadcast)?);
+async fn stop(
+    Open(notifications): Open<Notifications>,
+    Path(broadcast): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let id = id("broadcast", &broadcast)?;
     notifications.broadcasts().stop(id).await.map_err(problem)?;
     tracing::warn!(broadcast = %id, "stopped by an operator");
-    shown(notifications, id).await
+    shown(&notifications, id).await
 }
 
-async fn resume(State(slot): State<Slot>, Path(broadcast): Path<String>) -> Result<Json<Value>, Problem> {
-    let (notifications, id) = (filled(&slot)?, id("broadcast", &broadcast)?);
+async fn resume(
+    Open(notifications): Open<Notifications>,
+    Path(broadcast): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let id = id("broadcast", &broadcast)?;
     notifications.resume_broadcast(id).await.map_err(problem)?;
     tracing::warn!(broadcast = %id, "resumed by an operator");
-    shown(notifications, id).await
+    shown(&notifications, id).await
 }
 
-async fn shown(notifications: &Operator, id: Uuid) -> Result<Json<Value>, Problem> {
+async fn shown(notifications: &Notifications, id: Uuid) -> Result<Json<Value>, Problem> {
     let found = notifications.broadcasts().progress(id).await.map_err(problem)?;
     let found = found.ok_or_else(|| problem(crate::Error::NoBroadcast(id)))?;
     Ok(Json(progress(&found)))
@@ -223,8 +238,8 @@ fn progress(progress: &Progress) -> Value {
     })
 }
 
-async fn webhooks(State(slot): State<Slot>) -> Result<Json<Value>, Problem> {
-    let shown = filled(&slot)?.webhooks().list().await.map_err(problem)?;
+async fn webhooks(Open(notifications): Open<Notifications>) -> Result<Json<Value>, Problem> {
+    let shown = notifications.webhooks().list().await.map_err(problem)?;
     let shown = shown.into_iter().map(|webhook| {
         let (since, cause) = webhook.disabled.map(|(since, cause)| (since.to_rfc3339(), cause)).unzip();
         json!({ "name": webhook.name, "disabled_since": since, "cause": cause })
@@ -232,8 +247,11 @@ async fn webhooks(State(slot): State<Slot>) -> Result<Json<Value>, Problem> {
     Ok(Json(json!({ "webhooks": shown.collect::<Vec<_>>() })))
 }
 
-async fn enable(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
-    let webhooks = filled(&slot)?.webhooks();
+async fn enable(
+    Open(notifications): Open<Notifications>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let webhooks = notifications.webhooks();
     if !webhooks.list().await.map_err(problem)?.iter().any(|known| known.name == name) {
         let detail = format!("There is no [notification.webhooks.{name}] in the configuration.");
         return Err(Problem::new(Code::NotFound).detail(detail));
@@ -258,8 +276,4 @@ fn id(what: &str, text: &str) -> Result<Uuid, Problem> {
 
 fn invalid(detail: String) -> Problem {
     Problem::new(Code::InvalidArgument).detail(detail)
-}
-
-fn filled(slot: &Slot) -> Result<&Operator, Problem> {
-    slot.get().ok_or_else(|| Problem::new(Code::Unavailable).detail("the stores are not open yet"))
 }

@@ -25,14 +25,16 @@
 mod event;
 mod operator;
 mod relay;
+mod wiring;
 
 use bus::Event;
 use db::{Db, Migration, Migrations, Tx};
 use work_queue::{New, Queue};
 
 pub use base::id::Uuid;
-pub use operator::{Operator, Slot, operator_routes};
+pub use operator::Operator;
 pub use relay::Relay;
+pub use wiring::{RELAY, Wiring};
 pub use work_queue::{Config, Metrics};
 
 /// The table, and the name of the queue.

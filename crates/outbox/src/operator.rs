@@ -1,8 +1,6 @@
 //! What operators see of the outbox, and what they can do: the admin port's `/outbox`.
 
-use std::sync::{Arc, OnceLock};
-
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::error::{Coded, chain};
@@ -12,6 +10,7 @@ use bus::Event;
 use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use service::{Open, Provided};
 use work_queue::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
 
 use crate::{Outbox, event};
@@ -25,9 +24,6 @@ const MOST: u32 = 10_000;
 pub struct Operator {
     outbox: Outbox,
 }
-
-/// Filled once there is an outbox.
-pub type Slot = Arc<OnceLock<Operator>>;
 
 impl Operator {
     pub fn new(outbox: Outbox) -> Self {
@@ -54,9 +50,8 @@ impl Operator {
 }
 
 /// `/outbox` (list), `/outbox/blocked`, `/outbox/{event}` and its `retry` and `skip`, `/outbox/retry` and `/outbox/skip` for all
-/// failed events that fit, `/outbox/republish`. They answer `503` until
-/// the slot is filled.
-pub fn operator_routes(slot: &Slot) -> Router {
+/// failed events that fit, `/outbox/republish`.
+pub(crate) fn operator_routes() -> Router<Provided> {
     Router::new()
         .route("/outbox", get(list))
         .route("/outbox/blocked", get(blocked))
@@ -66,7 +61,6 @@ pub fn operator_routes(slot: &Slot) -> Router {
         .route("/outbox/{event}", get(show))
         .route("/outbox/{event}/retry", post(retry))
         .route("/outbox/{event}/skip", post(skip))
-        .with_state(slot.clone())
 }
 
 #[derive(Deserialize)]
@@ -75,7 +69,10 @@ struct ListQuery {
     limit: Option<u32>,
 }
 
-async fn list(State(slot): State<Slot>, Query(query): Query<ListQuery>) -> Result<Json<Value>, Problem> {
+async fn list(
+    Open(operator): Open<Operator>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Value>, Problem> {
     let filter = match query.state.as_deref() {
         None | Some("all") => Filter::All,
         Some("open") => Filter::Open,
@@ -87,13 +84,14 @@ async fn list(State(slot): State<Slot>, Query(query): Query<ListQuery>) -> Resul
             return Err(Problem::new(Code::InvalidArgument).detail(detail));
         }
     };
-    let operator = filled(&slot)?;
     let entries = operator.outbox.queue().list(filter, limit(query.limit)).await.map_err(internal)?;
     Ok(Json(json!({ "events": entries.iter().map(summary).collect::<Vec<_>>() })))
 }
 
-async fn blocked(State(slot): State<Slot>, Query(query): Query<ListQuery>) -> Result<Json<Value>, Problem> {
-    let operator = filled(&slot)?;
+async fn blocked(
+    Open(operator): Open<Operator>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Value>, Problem> {
     let keys = operator.outbox.queue().blocked_keys(limit(query.limit)).await.map_err(internal)?;
     let keys = keys.into_iter().map(|blocked| {
         json!({
@@ -104,8 +102,8 @@ async fn blocked(State(slot): State<Slot>, Query(query): Query<ListQuery>) -> Re
     Ok(Json(json!({ "keys": keys.collect::<Vec<_>>() })))
 }
 
-async fn show(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
-    let entry = filled(&slot)?.find(&name).await?;
+async fn show(Open(operator): Open<Operator>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
+    let entry = operator.find(&name).await?;
     let mut shown = summary(&entry);
     match event::decode_all(entry.id, &entry.payload) {
         Ok(events) if event::is_batch(&entry.payload) => {
@@ -133,15 +131,13 @@ fn content(event: &Event) -> Value {
     })
 }
 
-async fn retry(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
-    let operator = filled(&slot)?;
+async fn retry(Open(operator): Open<Operator>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
     let entry = operator.find(&name).await?;
     let done = operator.outbox.queue().retry(entry.number).await.map_err(internal)?;
     decided(done, &entry, "retried")
 }
 
-async fn skip(State(slot): State<Slot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
-    let operator = filled(&slot)?;
+async fn skip(Open(operator): Open<Operator>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
     let entry = operator.find(&name).await?;
     let done = operator.outbox.queue().skip(entry.number).await.map_err(internal)?;
     decided(done, &entry, "skipped")
@@ -188,20 +184,20 @@ impl FailedQuery {
     }
 }
 
-async fn retry_failed(slot: State<Slot>, query: Query<FailedQuery>) -> Result<Json<Value>, Problem> {
-    decide_failed(slot, query, Decision::Retry).await
+async fn retry_failed(operator: Open<Operator>, query: Query<FailedQuery>) -> Result<Json<Value>, Problem> {
+    decide_failed(operator, query, Decision::Retry).await
 }
 
-async fn skip_failed(slot: State<Slot>, query: Query<FailedQuery>) -> Result<Json<Value>, Problem> {
-    decide_failed(slot, query, Decision::Skip).await
+async fn skip_failed(operator: Open<Operator>, query: Query<FailedQuery>) -> Result<Json<Value>, Problem> {
+    decide_failed(operator, query, Decision::Skip).await
 }
 
 async fn decide_failed(
-    State(slot): State<Slot>,
+    Open(operator): Open<Operator>,
     Query(query): Query<FailedQuery>,
     decision: Decision,
 ) -> Result<Json<Value>, Problem> {
-    let queue = filled(&slot)?.outbox.queue();
+    let queue = operator.outbox.queue();
     let choice = query.choice()?;
     let events = if query.dry_run {
         queue.count_failed(&choice).await.map_err(internal)?
@@ -219,10 +215,9 @@ struct RepublishQuery {
 }
 
 async fn republish(
-    State(slot): State<Slot>,
+    Open(operator): Open<Operator>,
     Query(query): Query<RepublishQuery>,
 ) -> Result<Json<Value>, Problem> {
-    let operator = filled(&slot)?;
     let since = time("since", &query.since)?;
     let events = operator.outbox.queue().again_since(since).await.map_err(internal)?;
     tracing::warn!(events, since = since.to_rfc3339(), "published again by an operator");
@@ -256,10 +251,6 @@ fn time(name: &str, text: &str) -> Result<Timestamp, Problem> {
     text.parse().map_err(|error: base::NotATime| {
         Problem::new(Code::InvalidArgument).detail(format!("{name}: {error}"))
     })
-}
-
-fn filled(slot: &Slot) -> Result<&Operator, Problem> {
-    slot.get().ok_or_else(|| Problem::new(Code::Unavailable).detail("the stores are not open yet"))
 }
 
 fn limit(asked: Option<u32>) -> u32 {

@@ -4,16 +4,12 @@ use bus::EventKind;
 use serde_json::{Map, Value, json};
 
 use crate::VERSION;
-
-/// Every kind of event, of all services.
-pub(crate) fn events() -> Vec<EventKind> {
-    [account::events(), entitlement::events(), matchmaking::events()].concat()
-}
+use crate::services::SERVICES;
 
 /// The description in AsyncAPI 3.0, made of what the services say of themselves.
 pub(crate) fn document() -> Value {
     let (mut channels, mut operations, mut messages) = (Map::new(), Map::new(), Map::new());
-    for EventKind { kind, summary, key, schema } in events() {
+    for EventKind { kind, summary, key, schema } in SERVICES.events() {
         let message = json!({ "$ref": format!("#/components/messages/{kind}") });
         channels.insert(kind.to_owned(), json!({ "address": kind, "messages": { kind: message } }));
         operations.insert(
@@ -82,7 +78,7 @@ mod tests {
 
     #[test]
     fn every_kind_has_a_version_and_a_schema_without_references() {
-        for event in events() {
+        for event in SERVICES.events() {
             let (prefix, version) = event.kind.rsplit_once(".v").unwrap();
             assert!(prefix.starts_with("playhouse.") && version.parse::<u32>().is_ok(), "{}", event.kind);
             assert!(event.schema["properties"].is_object(), "{}", event.kind);

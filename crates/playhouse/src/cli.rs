@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, Parser, Subcommand};
 use clap_complete::Shell;
+use http_server::Right;
+
+use crate::services::SERVICES;
 
 pub(crate) use notifications::{
     Broadcasts, BroadcastsCommand, Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand,
@@ -305,8 +308,7 @@ pub struct Token {
     /// What the service is called
     #[arg(value_name = "SERVICE", required_unless_present = "user")]
     pub name: Option<String>,
-    /// What the service may do, separated by commas: read, accounts, entitlements, notifications, operator
-    #[arg(long, value_name = "RIGHTS", default_value = "read", value_delimiter = ',')]
+    #[arg(long, value_name = "RIGHTS", default_value = "read", value_delimiter = ',', help = may_help())]
     pub may: Vec<String>,
     /// The player: any name, who is registered when first seen
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "may"])]
@@ -426,6 +428,11 @@ pub struct PrintAddresses {
     /// Once everything answers, print the bound addresses as one line of JSON
     #[arg(long)]
     pub print_addresses: bool,
+}
+
+fn may_help() -> String {
+    let words: Vec<&str> = SERVICES.rights().into_iter().map(Right::word).collect();
+    format!("What the service may do, separated by commas: {}", words.join(", "))
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), String> {

@@ -5,7 +5,7 @@ mod cli;
 mod commands;
 mod listeners;
 mod openapi;
-mod role;
+mod services;
 mod settings;
 mod start;
 
@@ -17,7 +17,8 @@ use clap::Parser;
 
 pub use cli::Cli;
 pub use commands::Outcome;
-pub use role::{Role, Roles};
+pub use service::{Role, Roles};
+pub use services::gateway_rows;
 pub use settings::{REFERENCE, Settings};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

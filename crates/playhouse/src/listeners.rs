@@ -9,8 +9,9 @@ use serde_json::{Map, Value, json};
 use tokio::net::TcpListener;
 use url::Url;
 
-use crate::settings::Listen;
-use crate::{Role, Settings, VERSION};
+use service::{Listen, Role};
+
+use crate::{Settings, VERSION};
 
 /// A door of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,15 +1,15 @@
 //! The descriptions of what we serve.
 
 use serde_json::{Value, json};
-use utoipa::OpenApi;
+use service::Service;
+use utoipa::openapi::OpenApi;
 
 use crate::VERSION;
+use crate::services::SERVICES;
 
 /// The service API in OpenAPI 3.1, made of what the services say of themselves.
 pub(crate) fn document() -> Value {
-    let mut api = account::http::Api::openapi();
-    api.merge(entitlement::Api::openapi());
-    api.merge(notification::Api::openapi());
+    let api = merged(SERVICES.iter().filter_map(Service::service_api));
     let info = json!({
         "title": "Playhouse service API",
         "version": VERSION,
@@ -54,7 +54,17 @@ pub(crate) fn gateway_document() -> Value {
         ("503", "A part that is needed is away; try again"),
         ("504", "It took too long; try again"),
     ];
-    described(&gateway::Api::openapi(), info, schemes, &refusals)
+    let api = merged(SERVICES.iter().filter_map(Service::gateway_api));
+    described(&api, info, schemes, &refusals)
+}
+
+/// Merges the descriptions of several services into that of the first.
+fn merged(mut apis: impl Iterator<Item = OpenApi>) -> OpenApi {
+    let first = apis.next().unwrap_or_default();
+    apis.fold(first, |mut all, api| {
+        all.merge(api);
+        all
+    })
 }
 
 /// What a request may be answered whatever it asks for.
@@ -69,12 +79,7 @@ const BODY_MISTAKES: [(&str, &str); 3] = [
 const NOT_FOR_ANYONE: [&str; 3] = ["401", "403", "426"];
 
 /// What a set of routes says of itself, with what holds for all of them.
-fn described(
-    api: &utoipa::openapi::OpenApi,
-    info: Value,
-    schemes: Value,
-    refusals: &[(&str, &str)],
-) -> Value {
+fn described(api: &OpenApi, info: Value, schemes: Value, refusals: &[(&str, &str)]) -> Value {
     // It is made of plain values.
     let mut document = serde_json::to_value(api).unwrap_or_default();
     document["info"] = info;

@@ -1,17 +1,13 @@
 //! The settings of all parts together.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::Duration;
 
-use config::{ByteSize, Reader, Section};
-use http_server::{Limits, Service};
-use notification::{Rules, Wrong};
-use oidc::IssuerUrl;
-use url::Url;
+use config::{Reader, Rejected, Section, Setting, Value};
+use http_server::Right;
+use service::{Listen, Roles, StoreConfigs};
 
-use crate::asyncapi;
-use crate::role::{Role, Roles};
+use crate::services::SERVICES;
 
 /// The commented reference: every key with its default and its meaning.
 pub const REFERENCE: &str = include_str!("reference.toml");
@@ -21,60 +17,42 @@ pub const REFERENCE: &str = include_str!("reference.toml");
 pub struct Settings {
     pub roles: Roles,
     pub listen: Listen,
-    pub db: db::Config,
-    pub hot: redis_store::Config,
-    pub bus: bus::Config,
+    pub stores: StoreConfigs,
     pub locks: hierlock::Options,
-    pub idempotency_retention: Duration,
-    pub outbox: outbox::Config,
-    pub services: BTreeMap<String, Service>,
-    pub matchmaking: matchmaking::Config,
-    pub identity: oidc::Config,
-    pub gateway: gateway::Config,
-    pub notification: notification::Config,
+    /// Who may call the service API, by name.
+    pub callers: BTreeMap<String, http_server::Service>,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
     pub telemetry: runtime::telemetry::Config,
-}
-
-/// Where the listeners are. Port 0 lets the kernel choose.
-#[derive(Clone, Debug)]
-pub struct Listen {
-    pub gateway: SocketAddr,
-    pub internal: SocketAddr,
-    pub admin: SocketAddr,
-    pub open_match: SocketAddr,
-    pub limits: Limits,
+    /// The settings of all services, and those above that services may know.
+    pub services: service::Settings,
 }
 
 impl Section for Settings {
     fn read(reader: &mut Reader<'_>) -> Self {
-        let settings = Self {
+        let mut settings = Self {
             roles: reader.get("process.roles"),
             listen: reader.section("listen"),
-            db: reader.section("db"),
-            hot: reader.section("hot"),
-            bus: reader.section("bus"),
+            stores: StoreConfigs {
+                db: reader.section("db"),
+                redis_store: reader.section("hot"),
+                bus: reader.section("bus"),
+            },
             locks: reader.section::<Locks>("locks").0,
-            idempotency_retention: reader.get_within(
-                "entitlement.idempotency_retention",
-                Duration::from_secs(60)..=Duration::from_secs(365 * 86_400),
-            ),
-            outbox: reader.section("outbox"),
-            services: reader.tables("services"),
-            matchmaking: reader.section("matchmaking"),
-            identity: reader.section("identity"),
-            gateway: reader.section("gateway"),
-            notification: reader.section("notification"),
+            callers: read_callers(reader),
             lifecycle: reader.section("lifecycle"),
             check_interval: reader
                 .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
             telemetry: reader.section("telemetry"),
+            services: service::Settings::default(),
         };
+        settings.services.put(settings.roles.clone());
+        settings.services.put(settings.listen.clone());
+        settings.services.put(settings.stores.clone());
+        SERVICES.iter().for_each(|service| service.read_settings(reader, &mut settings.services));
         settings.check_embedded(reader);
-        settings.check_services(reader);
-        settings.check_gateway(reader);
-        settings.check_notification(reader);
+        settings.check_callers(reader);
+        SERVICES.iter().for_each(|service| service.check_settings(reader, &settings.services, SERVICES));
         settings
     }
 }
@@ -82,11 +60,12 @@ impl Section for Settings {
 impl Settings {
     /// An embedded store is inside one process: no other process may need it.
     fn check_embedded(&self, reader: &mut Reader<'_>) {
-        let one_process = self.db.url.is_embedded();
+        let one_process = self.stores.db.url.is_embedded();
         // Only the lock on the SQLite file keeps a second process away.
-        for (key, embedded) in
-            [("hot.url", self.hot.url.is_embedded()), ("bus.url", self.bus.url.is_embedded())]
-        {
+        for (key, embedded) in [
+            ("hot.url", self.stores.redis_store.url.is_embedded()),
+            ("bus.url", self.stores.bus.url.is_embedded()),
+        ] {
             reader.check(&[key, "db.url"], one_process || !embedded, || {
                 "memory: serves one process, and the database is a server that several may share; give this store the URL \
                  of a server too, or db.url a sqlite: file"
@@ -102,54 +81,11 @@ impl Settings {
 }
 
 impl Settings {
-    /// Where players find the gateway, which listens here.
-    pub(crate) fn gateway_url(&self, listening: &Url) -> Url {
-        self.gateway.public_url.as_ref().map_or_else(|| listening.clone(), |url| url.0.clone())
-    }
-
-    /// What signs players in on a laptop must not do so in a fleet.
-    fn check_gateway(&self, reader: &mut Reader<'_>) {
-        if !self.roles.contains(Role::Gateway) || self.identity.issuer == IssuerUrl::None {
-            return;
-        }
-        let is_fleet = !self.db.url.is_embedded();
-        let is_local = self.listen.gateway.ip().is_loopback();
-        let is_builtin = self.identity.issuer.is_builtin();
-        reader.check(&["identity.issuer", "db.url"], !(is_builtin && is_fleet), || {
-            "builtin: lets anybody in as whoever they like, which is for development; name the URL of an issuer, such as a \
-             realm of Keycloak, or \"none:\" where nobody signs in"
-                .to_owned()
-        });
-        reader.check(&["identity.issuer", "listen.gateway"], is_fleet || !is_builtin || is_local, || {
-            "builtin: lets anybody in as whoever they like, so the gateway must listen on a loopback address, such as \
-             127.0.0.1:8080; or name the URL of an issuer"
-                .to_owned()
-        });
-        let is_public = self.gateway.public_url.as_ref().is_some_and(|url| !oidc::is_loopback(&url.0));
-        reader.check(&["identity.issuer", "gateway.public_url"], !(is_builtin && is_public), || {
-            "builtin: lets anybody in as whoever they like, and players come to this URL from elsewhere: name the URL of an issuer"
-                .to_owned()
-        });
-        reader.check(&["gateway.public_url"], is_local || is_builtin || self.gateway.public_url.is_some(), || {
-            "players come from elsewhere, so the issuer has to know where to send them back to: give the URL by which they \
-             find the gateway"
-                .to_owned()
-        });
-        let has_keys = self.hot.url.is_embedded() || !is_fleet || !self.gateway.session.keys.is_empty();
-        reader.check(&["gateway.session.keys"], has_keys, || {
-            "several processes share the sessions, so they need the same key: give one, such as `openssl rand -base64 32` \
-             makes, to all of them"
-                .to_owned()
-        });
-    }
-}
-
-impl Settings {
     /// A token tells who calls, so no two services share one.
-    fn check_services(&self, reader: &mut Reader<'_>) {
+    fn check_callers(&self, reader: &mut Reader<'_>) {
         let mut known = BTreeMap::new();
-        for (name, service) in &self.services {
-            if let Some(other) = known.insert(service.token_hash.to_string(), name) {
+        for (name, caller) in &self.callers {
+            if let Some(other) = known.insert(caller.token_hash.to_string(), name) {
                 let keys = [format!("services.{other}.token_hash"), format!("services.{name}.token_hash")];
                 reader.check(&[&keys[0], &keys[1]], false, || "two services have the same token".to_owned());
             }
@@ -157,18 +93,42 @@ impl Settings {
     }
 }
 
-impl Settings {
-    /// What is said to players, before anybody is told half a sentence; and that no event is told twice.
-    fn check_notification(&self, reader: &mut Reader<'_>) {
-        let events = asyncapi::events();
-        for Wrong { key, what } in Rules::new(&self.notification, &events).err().into_iter().flatten() {
-            reader.check(&[&key], false, || what);
-        }
-        let outlives = self.notification.dedupe_retention > self.bus.max_age;
-        reader.check(&["notification.dedupe_retention", "bus.max_age"], outlives, || {
-            "it must be longer than bus.max_age: an event that the bus still has, and that nobody remembers, would be told again"
-                .to_owned()
-        });
+fn read_callers(reader: &mut Reader<'_>) -> BTreeMap<String, http_server::Service> {
+    let tables: BTreeMap<String, ConfiguredCaller> = reader.tables("services");
+    tables.into_iter().map(|(name, ConfiguredCaller(caller))| (name, caller)).collect()
+}
+
+/// A table of `services`: a caller of the service API.
+struct ConfiguredCaller(http_server::Service);
+
+impl Section for ConfiguredCaller {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let token_hash = reader.required("token_hash");
+        let may: Vec<DeclaredRight> = reader.get("may");
+        Self(http_server::Service {
+            token_hash,
+            may: may.into_iter().map(|DeclaredRight(right)| right).collect(),
+        })
+    }
+}
+
+/// A right that a service of the program declares.
+pub(crate) struct DeclaredRight(pub(crate) Right);
+
+impl Setting for DeclaredRight {
+    fn expected() -> String {
+        let words = SERVICES.rights().into_iter().map(|right| format!("{:?}", right.word()));
+        format!("one of {}", words.collect::<Vec<_>>().join(", "))
+    }
+
+    fn parse(value: &Value) -> Result<Self, Rejected> {
+        let word = String::parse(value)?;
+        let right = SERVICES.rights().into_iter().find(|right| right.word() == word);
+        right.map(Self).ok_or_else(Rejected::default)
+    }
+
+    fn show(&self) -> String {
+        format!("{:?}", self.0.word())
     }
 }
 
@@ -184,49 +144,6 @@ impl Section for Locks {
             max_connections: reader.get_within("max_connections", 1..=10_000),
             heartbeat: reader.get_within("heartbeat", Duration::from_secs(1)..=Duration::from_secs(300)),
         })
-    }
-}
-
-impl Section for Listen {
-    fn read(reader: &mut Reader<'_>) -> Self {
-        let listen = Self {
-            gateway: reader.get("gateway"),
-            internal: reader.get("internal"),
-            admin: reader.get("admin"),
-            open_match: reader.get("open_match"),
-            limits: limits(reader),
-        };
-        let all = [
-            ("gateway", listen.gateway),
-            ("internal", listen.internal),
-            ("admin", listen.admin),
-            ("open_match", listen.open_match),
-        ];
-        for (at, (later, address)) in all.iter().enumerate() {
-            let twin = all[..at].iter().find(|(_, other)| other == address && address.port() != 0);
-            if let Some((earlier, _)) = twin {
-                reader.check(&[later, earlier], false, || {
-                    format!("{later} and {earlier} are the same address")
-                });
-            }
-        }
-        listen
-    }
-}
-
-/// What clients may ask of every listener.
-fn limits(reader: &mut Reader<'_>) -> Limits {
-    let ByteSize(max_head) = reader.get_within("max_head", ByteSize(8 << 10)..=ByteSize(1 << 20));
-    Limits {
-        header_timeout: reader
-            .get_within("header_timeout", Duration::from_millis(100)..=Duration::from_secs(300)),
-        write_timeout: reader
-            .get_within("write_timeout", Duration::from_millis(100)..=Duration::from_secs(3600)),
-        max_head: u32::try_from(max_head).unwrap_or(u32::MAX),
-        max_streams: reader.get_within("max_streams", 1..=1_000_000),
-        max_connections: reader.get_within("max_connections", 1..=10_000_000),
-        max_connections_per_address: reader.get("max_connections_per_address"),
-        trusted_proxies: reader.get("trusted_proxies"),
     }
 }
 

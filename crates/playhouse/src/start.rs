@@ -1,54 +1,33 @@
-//! The wiring: from settings to a running process.
+//! The start of a process: from settings to running parts.
 
-mod door;
-mod locks;
-mod matchmaker;
-mod notifier;
-mod reach;
-mod services;
+pub(crate) mod locks;
+mod stores;
 
+use std::mem::take;
 use std::sync::Arc;
-use std::time::Duration;
 
-use base::error::Coded;
+use axum::routing::get;
+use axum::{Json, Router};
+use base::Clock;
 use base::id::ProcessId;
-use base::{Clock, error};
-use bus::Bus;
-use db::{Db, Migrations};
-use http_server::{Server, admin};
-use outbox::Outbox;
-use redis_store::RedisStore;
+use http_server::{Credentials, Server, admin};
 use runtime::Process;
-use runtime::lifecycle::{Drain, LoopError, Part, Stage};
+use runtime::lifecycle::Stage;
 use runtime::telemetry::MetricsPush;
+use service::{Context, GatewayListener, Loop, OpenError, Opened, Provided, Reach};
 
-use self::door::{Door, Identity};
-use self::matchmaker::Matchmaker;
-use self::reach::Reach;
-use self::services::Services;
+use self::stores::OpenStores;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
-use crate::{Settings, VERSION};
-
-/// The tables of all parts, in the order in which they are made.
-pub(crate) const MIGRATIONS: &[Migrations] = &[
-    db::MIGRATIONS,
-    locks::MIGRATIONS,
-    outbox::MIGRATIONS,
-    account::MIGRATIONS,
-    entitlement::MIGRATIONS,
-    notification::MIGRATIONS,
-    matchmaking::MIGRATIONS,
-];
+use crate::services::SERVICES;
+use crate::{Settings, VERSION, asyncapi, openapi};
 
 /// Why a process cannot start.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error(transparent)]
     Bind(BindError),
-    #[error("{store} was not reachable within lifecycle.start_timeout ({after:?})")]
-    Unreachable { store: &'static str, after: Duration, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("{store} cannot be used")]
-    Store { store: &'static str, source: Box<dyn std::error::Error + Send + Sync> },
+    #[error(transparent)]
+    Open(#[from] OpenError),
     #[error("cannot tell the addresses")]
     Announce(#[source] anyhow::Error),
 }
@@ -66,102 +45,53 @@ impl Start {
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
         let Self { id, clock, settings, sockets } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
-        let (operator, lock_slot, outbox_slot) = (Arc::default(), Arc::default(), Arc::default());
-        let (issuer_slot, notification_slot) = (door::Slot::default(), notification::Slot::default());
-        let allocations_slot = matchmaking::allocation::AllocationsSlot::default();
-        let listening = sockets.url(Listener::Gateway);
-        let admin = admin(readiness.clone(), metrics.clone())
-            .merge(matchmaking::operator_routes(&operator))
-            .merge(matchmaking::allocation::allocation_routes(&allocations_slot))
-            .merge(locks::routes(&lock_slot))
-            .merge(outbox::operator_routes(&outbox_slot))
-            .merge(notification::operator_routes(&notification_slot))
-            .merge(door::operator_routes(&issuer_slot));
+        let provided = Provided::default();
+        let operator_routes = SERVICES.operator_routes().merge(locks::operator_routes());
+        let admin =
+            admin(readiness.clone(), metrics.clone()).merge(operator_routes.with_state(provided.clone()));
         let server = Server::new(settings.listen.limits.clone(), &metrics);
+        let gateway = sockets.url(Listener::Gateway);
         server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
         let reach = Reach { timeout: settings.lifecycle.start_timeout };
-        let parts = ["db", "hot", "bus"].map(|name| readiness.part(name));
-        let [db_part, hot_part, bus_part] = parts;
-        let db = reach.connect("db", &db_part, async || Db::open(&settings.db).await).await?;
-        process.close_at_end("db", {
-            let db = db.clone();
-            async move { db.close().await }
-        });
-        reach.prepare("db", &db_part, async || prepare(&db, &settings).await).await?;
-        let locks = reach.prepare("locks", &db_part, async || locks::open(&settings).await).await?;
-        metrics.register(|registry| locks.metrics().register(registry));
-        let _ = lock_slot.set(locks.clone());
-        process.close_at_end("locks", {
-            let locks = locks.clone();
-            async move { locks.close().await }
-        });
-        db_part.ready();
-        let redis_store =
-            reach.open("hot", &hot_part, async || RedisStore::open(&settings.hot).await).await?;
-        let bus = reach.open("bus", &bus_part, async || Bus::open(&settings.bus).await).await?;
-        process.close_at_end("bus", {
-            let bus = bus.clone();
-            async move { bus.close().await }
-        });
-
-        let queue_metrics = metrics.register(|registry| outbox::Metrics::new(registry, outbox::TABLE));
-        let outbox = Outbox::new(db.clone(), settings.outbox.clone(), queue_metrics.clone());
-        let stores = (&db, &outbox, &redis_store);
-        let matchmaker =
-            Matchmaker::open(id, &clock, &settings, stores, &metrics, &reach, &readiness).await?;
-        let _ = operator.set(matchmaker.operator.clone());
-        let _ = allocations_slot.set(matchmaker.allocations.clone());
-        let stores = (&db, &locks, &redis_store, &bus);
-        let outbox = (&outbox, &queue_metrics);
-        let services = Services::open(id, &clock, &settings, stores, outbox, &metrics).await?;
-        let _ = outbox_slot.set(services.operator.clone());
-        let _ = notification_slot.set(services.notifier.notifications.clone());
-        let identity = Identity::open(&settings, listening.as_ref(), &clock, &metrics, &readiness)?;
-        let _ = issuer_slot.set(identity.builtin().cloned());
-        let services = services.vouched_for(identity.services());
-        let door = match (&listening, matchmaker.players()) {
-            (Some(listening), Some(players)) => {
-                let use_cases = services.use_cases();
-                let stores = (&redis_store, players);
-                Some(Door::open(&settings, listening, identity, stores, use_cases, &clock, &metrics)?)
-            }
-            _ => None,
+        let stores = OpenStores::open(process, &settings, reach, &provided).await?;
+        let mut context = Context {
+            process: id,
+            version: VERSION,
+            clock: clock.clone(),
+            stores: stores.stores.clone(),
+            roles: settings.roles.clone(),
+            settings: settings.services.clone(),
+            metrics: metrics.clone(),
+            readiness,
+            reach,
+            gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document() }),
+            services: SERVICES,
+            provided,
+            opening: "",
         };
+        let mut opened = open_services(&mut context).await?;
 
-        metrics.register(|registry| db.register_metrics(registry));
-        metrics.register(|registry| bus.register_metrics(registry));
-        let every = settings.check_interval;
-        process.supervise("db-watch", move |drain| {
-            let (db, part) = (db.clone(), db_part.clone());
-            watch(every, drain, part, async move || db.ping().await)
-        });
-        process.supervise("hot-watch", move |drain| {
-            let (redis_store, part) = (redis_store.clone(), hot_part.clone());
-            watch(every, drain, part, async move || redis_store.ping().await)
-        });
-        process.supervise("bus-watch", move |drain| {
-            let (bus, part) = (bus.clone(), bus_part.clone());
-            watch(every, drain, part, async move || bus.ping().await)
-        });
+        stores.watch(process, settings.check_interval);
         if let Some(push) = MetricsPush::new(&settings.telemetry, id, VERSION, &metrics, clock) {
-            let push = std::sync::Arc::new(push);
+            let push = Arc::new(push);
             process.supervise("metrics-push", move |drain| {
                 let push = push.clone();
                 async move { push.run(drain).await }
             });
         }
+        Loop::start_all(take(&mut opened.loops), process);
 
-        matchmaker.start(process);
-        services.start(process);
-        if let Some(door) = &door {
-            door.start(process);
-        }
+        let callers = settings.callers.iter().map(|(name, caller)| (name.as_str(), caller));
+        let credentials = Credentials::new(callers).or(opened.vouch.take());
         for (listener, socket) in sockets.roles {
             let routes = match listener {
-                Listener::OpenMatch => matchmaker.routes().merge(common_routes().into()),
-                Listener::Internal => services.routes().merge(common_routes()).into(),
-                Listener::Gateway => door.as_ref().map(Door::routes).unwrap_or_default().into(),
+                Listener::OpenMatch => take(&mut opened.open_match).merge(common_routes().into()),
+                Listener::Internal => {
+                    let routes = credentials.guard(take(&mut opened.service_api));
+                    routes.merge(descriptions()).merge(common_routes()).into()
+                }
+                Listener::Gateway => take(&mut opened.gateway).into(),
                 Listener::Admin => continue,
             };
             server.serve(process, Stage::Listeners, listener.name(), socket, routes);
@@ -171,71 +101,77 @@ impl Start {
     }
 }
 
-/// Sees to it that the tables are what this program expects.
-async fn prepare(db: &Db, settings: &Settings) -> Result<(), db::Error> {
-    if settings.db.migrate {
-        db.migrate(MIGRATIONS).await?;
+/// Opens all services in their order, and puts together what they add to the process.
+async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
+    let (mut all, mut when_all_are_open) = (Opened::default(), Vec::new());
+    for service in context.services.iter() {
+        context.opening = service.name();
+        let opened = service.open(context).await?;
+        all.service_api = all.service_api.merge(opened.service_api);
+        all.gateway = all.gateway.merge(opened.gateway);
+        all.open_match = all.open_match.merge(opened.open_match);
+        all.vouch = all.vouch.or(opened.vouch);
+        all.loops.extend(opened.loops);
+        when_all_are_open.extend(opened.when_all_are_open);
     }
-    db.require_migrated(MIGRATIONS).await?;
-    let deployment = db.deployment().await?;
-    tracing::info!(%deployment, db = %settings.db.url, "database opened");
-    Ok(())
+    for step in when_all_are_open {
+        step.await?;
+    }
+    Ok(all)
 }
 
-/// Tells readiness again and again whether a store still answers.
-async fn watch<E>(
-    every: Duration,
-    drain: Drain,
-    part: Part,
-    ping: impl AsyncFn() -> Result<(), E>,
-) -> Result<(), LoopError>
-where
-    E: Coded + 'static,
-{
-    while drain.sleep(every).await {
-        match ping().await {
-            Ok(()) => part.ready(),
-            Err(error) => part.not_ready(error::chain(&error)),
-        }
-    }
-    Ok(())
+/// The descriptions of the service API and of the events, for everybody.
+fn descriptions() -> Router {
+    Router::new()
+        .route("/internal/v1/openapi.json", get(async || Json(openapi::document())))
+        .route("/internal/v1/asyncapi.json", get(async || Json(asyncapi::document())))
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::path::Path;
 
-    use sha2::{Digest, Sha256};
+    use config::Layers;
+    use runtime::Metrics;
+    use service::Services;
 
     use super::*;
+    use crate::REFERENCE;
 
-    #[test]
-    fn migrations_are_numbered_named_and_single_statements_on_mysql() {
-        let components: BTreeSet<&str> = MIGRATIONS.iter().map(|set| set.component).collect();
-        assert_eq!(components.len(), MIGRATIONS.len(), "two sets have one component");
-        for set in MIGRATIONS {
-            for (at, migration) in set.list.iter().enumerate() {
-                assert_eq!(migration.version as usize, at + 1, "{}", set.component);
-                let statements = migration.mysql.split(';').filter(|text| !text.trim().is_empty()).count();
-                assert_eq!(statements, 1, "{}: MySQL commits each statement by itself", migration.name);
-            }
-        }
+    /// Opens a list of services on embedded stores.
+    async fn open(services: Services) -> Result<Opened, OpenError> {
+        let folder = tempfile::tempdir().unwrap();
+        let file = format!("[db]\nurl = \"sqlite:{}/play.db\"\nmigrate = true\n", folder.path().display());
+        let layers = Layers::new(REFERENCE).with_file_text(Path::new("play.toml"), &file);
+        let settings: Settings = config::load(layers).unwrap().config;
+        let mut process = Process::new(settings.lifecycle.clone(), Metrics::new(VERSION));
+        let (reach, provided) = (Reach { timeout: settings.lifecycle.start_timeout }, Provided::default());
+        let stores = OpenStores::open(&mut process, &settings, reach, &provided).await.unwrap().stores;
+        let mut context = Context {
+            process: ProcessId::generate(),
+            version: VERSION,
+            clock: Clock::system(),
+            stores,
+            roles: settings.roles,
+            settings: settings.services,
+            metrics: process.metrics().clone(),
+            readiness: process.readiness().clone(),
+            reach,
+            gateway: None,
+            services,
+            provided,
+            opening: "",
+        };
+        open_services(&mut context).await
     }
 
-    /// A changed text makes every deployed database refuse. This snapshot only ever grows.
-    #[test]
-    fn released_migrations_are_never_edited() {
-        let digest = |text: &str| {
-            Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
-        };
-        let lines: Vec<String> = MIGRATIONS
-            .iter()
-            .flat_map(|set| set.list.iter().map(move |step| (set.component, step)))
-            .map(|(component, step)| {
-                let (sqlite, mysql) = (digest(step.sqlite), digest(step.mysql));
-                format!("{component}/{:04}_{} sqlite:{sqlite} mysql:{mysql}", step.version, step.name)
-            })
-            .collect();
-        insta::assert_snapshot!(lines.join("\n"));
+    #[tokio::test]
+    async fn a_service_that_needs_one_that_is_not_in_the_list_fails_the_start() {
+        assert!(open(Services(&[&outbox::Wiring, &account::Wiring, &entitlement::Wiring])).await.is_ok());
+        let failed = open(Services(&[&outbox::Wiring, &entitlement::Wiring])).await.unwrap_err();
+        assert_eq!(
+            failed.to_string(),
+            "the service \"entitlement\" needs account::Accounts, which no service before it in the list of services provides"
+        );
     }
 }

@@ -7,25 +7,25 @@ use base::{Backoff, error};
 use runtime::lifecycle::Part;
 use tokio::time::{Instant, timeout_at};
 
-use super::StartError;
+use crate::OpenError;
 
 /// Between attempts.
 const PAUSE: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(2));
 
-/// Waits for stores, each for the whole `timeout`: what the first one takes to be prepared is nothing that the next one is
-/// late.
-pub(super) struct Reach {
-    pub(super) timeout: Duration,
+/// Waits for stores, each for the whole `timeout`: preparing one store does not eat into the next store's time.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach {
+    pub timeout: Duration,
 }
 
 impl Reach {
     /// Connects to a store that is ready once it answers.
-    pub(super) async fn open<T, E>(
+    pub async fn open<T, E>(
         &self,
         store: &'static str,
         part: &Part,
         open: impl AsyncFn() -> Result<T, E>,
-    ) -> Result<T, StartError>
+    ) -> Result<T, OpenError>
     where
         E: Coded + Send + Sync + 'static,
     {
@@ -34,40 +34,40 @@ impl Reach {
         Ok(opened)
     }
 
-    /// Tries until the store answers, refuses, or the time is over, also in the middle of an attempt.
-    pub(super) async fn connect<T, E>(
+    /// Connects to a store. Tries until it answers or refuses, or the time is over, also in the middle of an attempt.
+    pub async fn connect<T, E>(
         &self,
         store: &'static str,
         part: &Part,
         connect: impl AsyncFn() -> Result<T, E>,
-    ) -> Result<T, StartError>
+    ) -> Result<T, OpenError>
     where
         E: Coded + Send + Sync + 'static,
     {
         self.attempts(store, part, connect, Some(Instant::now() + self.timeout)).await
     }
 
-    /// Does what takes the time it takes, like a migration; only the store's absence is limited in time.
-    pub(super) async fn prepare<T, E>(
+    /// Prepares a store, however long that takes (a migration); only the store's absence is limited in time.
+    pub async fn prepare<T, E>(
         &self,
         store: &'static str,
         part: &Part,
         prepare: impl AsyncFn() -> Result<T, E>,
-    ) -> Result<T, StartError>
+    ) -> Result<T, OpenError>
     where
         E: Coded + Send + Sync + 'static,
     {
         self.attempts(store, part, prepare, None).await
     }
 
-    /// Tries again what fails for the moment, until `cut_off`, or without one until `timeout` after the first failure.
+    /// Retries passing failures until `cut_off`, or without one until `timeout` after the first failure.
     async fn attempts<T, E>(
         &self,
         store: &'static str,
         part: &Part,
         attempt: impl AsyncFn() -> Result<T, E>,
         cut_off: Option<Instant>,
-    ) -> Result<T, StartError>
+    ) -> Result<T, OpenError>
     where
         E: Coded + Send + Sync + 'static,
     {
@@ -82,7 +82,7 @@ impl Reach {
                 Err(error) => error,
             };
             if !error.is_passing() {
-                return Err(StartError::Store { store, source: error.into() });
+                return Err(OpenError::Unusable { store, source: error.into() });
             }
             let cause = error::chain(&error);
             part.not_ready(&cause);
@@ -100,8 +100,8 @@ impl Reach {
         &self,
         store: &'static str,
         source: impl std::error::Error + Send + Sync + 'static,
-    ) -> StartError {
-        StartError::Unreachable { store, after: self.timeout, source: source.into() }
+    ) -> OpenError {
+        OpenError::Unreachable { store, after: self.timeout, source: source.into() }
     }
 }
 
@@ -167,12 +167,12 @@ mod tests {
                 true => REACH.prepare("db", &part(), away).await,
                 false => REACH.open("db", &part(), away).await,
             };
-            assert!(matches!(failed, Err(StartError::Unreachable { source, .. }) if source.is::<Away>()));
+            assert!(matches!(failed, Err(OpenError::Unreachable { source, .. }) if source.is::<Away>()));
             assert!(began.elapsed() <= TIMEOUT && began.elapsed() > TIMEOUT / 2, "{:?}", began.elapsed());
         }
         let began = Instant::now();
         let silent = async || std::future::pending::<Result<(), Away>>().await;
-        assert!(matches!(REACH.open("db", &part(), silent).await, Err(StartError::Unreachable { .. })));
+        assert!(matches!(REACH.open("db", &part(), silent).await, Err(OpenError::Unreachable { .. })));
         assert_eq!(began.elapsed().as_secs(), TIMEOUT.as_secs());
     }
 }

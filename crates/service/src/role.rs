@@ -1,4 +1,4 @@
-//! What a process can be.
+//! The roles of a process.
 
 use config::{Choice, Rejected, Setting, Value};
 

@@ -12,7 +12,7 @@ use utoipa::OpenApi;
 
 use super::*;
 
-const ALL: [Right; 4] = [Right::Read, Right::Accounts, Right::Entitlements, Right::Operator];
+const ALL: [Right; 4] = [Right::READ, account::RIGHT, Right::new("entitlements"), Right::OPERATOR];
 const NOBODY: &str = "0198c0de-0000-7000-8000-000000000001";
 
 /// Every route with the right it needs, and a body for those that take one.
@@ -20,17 +20,17 @@ fn table() -> Vec<(&'static str, String, Right, Value)> {
     let user = |rest: &str| format!("/internal/v1/users/{NOBODY}{rest}");
     let identity = json!({ "issuer": "i", "subject": "s" });
     vec![
-        ("POST", "/internal/v1/sign-ins".to_owned(), Right::Accounts, identity.clone()),
-        ("GET", "/internal/v1/users?issuer=i&subject=s".to_owned(), Right::Read, Value::Null),
-        ("GET", user(""), Right::Read, Value::Null),
-        ("GET", user("/accounts"), Right::Read, Value::Null),
-        ("POST", user("/accounts"), Right::Accounts, json!({ "name": "chess" })),
-        ("POST", user("/identities"), Right::Accounts, identity),
-        ("DELETE", user("/identities?issuer=i&subject=s"), Right::Accounts, Value::Null),
-        ("POST", user("/ban"), Right::Operator, json!({ "reason": "r" })),
-        ("POST", user("/unban"), Right::Operator, Value::Null),
-        ("POST", user("/erase"), Right::Operator, Value::Null),
-        ("GET", user("/audit?limit=10"), Right::Operator, Value::Null),
+        ("POST", "/internal/v1/sign-ins".to_owned(), account::RIGHT, identity.clone()),
+        ("GET", "/internal/v1/users?issuer=i&subject=s".to_owned(), Right::READ, Value::Null),
+        ("GET", user(""), Right::READ, Value::Null),
+        ("GET", user("/accounts"), Right::READ, Value::Null),
+        ("POST", user("/accounts"), account::RIGHT, json!({ "name": "chess" })),
+        ("POST", user("/identities"), account::RIGHT, identity),
+        ("DELETE", user("/identities?issuer=i&subject=s"), account::RIGHT, Value::Null),
+        ("POST", user("/ban"), Right::OPERATOR, json!({ "reason": "r" })),
+        ("POST", user("/unban"), Right::OPERATOR, Value::Null),
+        ("POST", user("/erase"), Right::OPERATOR, Value::Null),
+        ("GET", user("/audit?limit=10"), Right::OPERATOR, Value::Null),
     ]
 }
 

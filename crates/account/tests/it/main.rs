@@ -62,7 +62,8 @@ impl Opened for Place {
             Some(server) => Locks::mysql(server, &options).await.unwrap(),
         };
         let outbox = outbox(&db);
-        let accounts = Accounts::new(db.clone(), locks.clone(), outbox, Clock::manual(NOW), on_erase);
+        let accounts = Accounts::new(db.clone(), locks.clone(), outbox, Clock::manual(NOW));
+        on_erase.into_iter().for_each(|part| accounts.on_erase(part));
         Process { db, locks, accounts }
     }
 }
@@ -78,7 +79,9 @@ impl Process {
     /// The same with other parts that keep something of users.
     fn with(&self, on_erase: Vec<Arc<dyn OnErase>>) -> Accounts {
         let (db, locks) = (self.db.clone(), self.locks.clone());
-        Accounts::new(db.clone(), locks, outbox(&db), Clock::manual(NOW), on_erase)
+        let accounts = Accounts::new(db.clone(), locks, outbox(&db), Clock::manual(NOW));
+        on_erase.into_iter().for_each(|part| accounts.on_erase(part));
+        accounts
     }
 
     async fn sign_in(&self, subject: &str) -> UserView {

@@ -21,7 +21,7 @@ async fn nothing_waits_for_ever_for_a_silent_store() {
     let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
     // Locks of their own connections: what is silent here is the store.
     let locks = Locks::mysql(place.config().server().unwrap(), &options).await.unwrap();
-    let accounts = Accounts::new(db.clone(), locks.clone(), outbox(&db), Clock::manual(NOW), Vec::new());
+    let accounts = Accounts::new(db.clone(), locks.clone(), outbox(&db), Clock::manual(NOW));
     let ada = accounts.sign_in(&sign_in("ada")).await.unwrap().user;
     proxy.half_open().await;
     let named = SignIn { display_name: Some("Ada".to_owned()), ..sign_in("ada") };

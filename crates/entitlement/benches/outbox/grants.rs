@@ -34,7 +34,7 @@ pub(super) async fn run(report: &mut Report) {
     Provision::new(options.clone(), BUCKETS).run(|_| ()).await.unwrap();
     let locks = Locks::mysql(options, &Options { buckets: BUCKETS, ..Options::default() }).await.unwrap();
     let outbox = outbox(&db, queue_config());
-    let accounts = Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock(), Vec::new());
+    let accounts = Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock());
     let mut customers = Vec::new();
     for n in 0..USERS {
         let sign_in =

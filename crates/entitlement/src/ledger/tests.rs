@@ -49,7 +49,7 @@ async fn open(place: &SqlPlace) -> (Ledger, UserId, AccountId) {
     };
     let outbox = Outbox::new(db.clone(), queue, outbox::Metrics::new(&mut Registry::default(), "outbox"));
     let clock = Clock::manual(NOW);
-    let accounts = Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock.clone(), Vec::new());
+    let accounts = Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock.clone());
     let sign_in = SignIn {
         issuer: "test".to_owned(),
         subject: "ada".to_owned(),

@@ -75,9 +75,8 @@ impl Shop {
         let clock = Clock::manual(Timestamp::from_millis(NOW));
         let metrics = outbox::Metrics::new(&mut Registry::default(), "outbox");
         let outbox = Outbox::new(db.clone(), queue_config(), metrics);
-        let on_erase = RevokeOnErase::new(outbox.clone(), clock.clone());
-        let accounts =
-            Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock.clone(), vec![Arc::new(on_erase)]);
+        let accounts = Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock.clone());
+        accounts.on_erase(Arc::new(RevokeOnErase::new(outbox.clone(), clock.clone())));
         let metrics = entitlement::Metrics::new(&mut Registry::default());
         let entitlements = Entitlements::new(db.clone(), locks.clone(), outbox.clone(), clock, metrics);
         Self { db, locks, outbox, accounts, entitlements }

@@ -1,8 +1,6 @@
 //! What operators see of servers that are given back, and what they can do: the admin port's `/allocations`.
 
-use std::sync::{Arc, OnceLock};
-
-use axum::extract::{Path, Query, State};
+use axum::extract::{Path, Query};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::Code;
@@ -11,6 +9,7 @@ use base::id::Uuid;
 use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use service::{Open, Provided};
 use work_queue::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
 
 use super::{AbandonedMatch, Allocations};
@@ -19,18 +18,14 @@ use super::{AbandonedMatch, Allocations};
 const LISTED: u32 = 100;
 const MOST: u32 = 10_000;
 
-/// Filled once there are allocations.
-pub type AllocationsSlot = Arc<OnceLock<Allocations>>;
-
 /// `/allocations` (lists give-back calls), `/allocations/retry` (all that have failed), `/allocations/{match}/retry` and
-/// `/allocations/{match}/skip`. They answer `503` until the slot is filled.
-pub fn allocation_routes(slot: &AllocationsSlot) -> Router {
+/// `/allocations/{match}/skip`.
+pub(crate) fn operator_routes() -> Router<Provided> {
     Router::new()
         .route("/allocations", get(list))
         .route("/allocations/retry", post(retry_failed))
         .route("/allocations/{match}/retry", post(retry))
         .route("/allocations/{match}/skip", post(skip))
-        .with_state(slot.clone())
 }
 
 #[derive(Deserialize)]
@@ -40,7 +35,7 @@ struct ListQuery {
 }
 
 async fn list(
-    State(slot): State<AllocationsSlot>,
+    Open(allocations): Open<Allocations>,
     Query(query): Query<ListQuery>,
 ) -> Result<Json<Value>, Problem> {
     let filter = match query.state.as_deref() {
@@ -55,34 +50,36 @@ async fn list(
         }
     };
     let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
-    let entries = filled(&slot)?.queue().list(filter, limit).await.map_err(internal)?;
+    let entries = allocations.queue().list(filter, limit).await.map_err(internal)?;
     Ok(Json(json!({ "abandoned": entries.iter().map(summary).collect::<Vec<_>>() })))
 }
 
 async fn retry(
-    State(slot): State<AllocationsSlot>,
+    Open(allocations): Open<Allocations>,
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Problem> {
-    let (allocations, entry) = find(&slot, &name).await?;
+    let entry = find(&allocations, &name).await?;
     let done = allocations.queue().retry(entry.number).await.map_err(internal)?;
     decided(done, &entry, "retried")
 }
 
-async fn retry_failed(State(slot): State<AllocationsSlot>) -> Result<Json<Value>, Problem> {
-    let queue = filled(&slot)?.queue();
+async fn retry_failed(Open(allocations): Open<Allocations>) -> Result<Json<Value>, Problem> {
+    let queue = allocations.queue();
     let retried = queue.decide_failed(&Choice::default(), Decision::Retry).await.map_err(internal)?;
     tracing::warn!(calls = retried, "give-back calls are retried by an operator");
     Ok(Json(json!({ "retried": retried })))
 }
 
-async fn skip(State(slot): State<AllocationsSlot>, Path(name): Path<String>) -> Result<Json<Value>, Problem> {
-    let (allocations, entry) = find(&slot, &name).await?;
+async fn skip(
+    Open(allocations): Open<Allocations>,
+    Path(name): Path<String>,
+) -> Result<Json<Value>, Problem> {
+    let entry = find(&allocations, &name).await?;
     let done = allocations.queue().skip(entry.number).await.map_err(internal)?;
     decided(done, &entry, "skipped")
 }
 
-async fn find<'a>(slot: &'a AllocationsSlot, name: &str) -> Result<(&'a Allocations, Entry), Problem> {
-    let allocations = filled(slot)?;
+async fn find(allocations: &Allocations, name: &str) -> Result<Entry, Problem> {
     let Ok(id) = Uuid::try_parse(name) else {
         let detail = "Name the match by its id, which is a UUID.";
         return Err(Problem::new(Code::InvalidArgument).detail(detail));
@@ -93,7 +90,7 @@ async fn find<'a>(slot: &'a AllocationsSlot, name: &str) -> Result<(&'a Allocati
             format!("No match {name} is being given back: none was abandoned, or it was done long ago.");
         Problem::new(Code::NotFound).detail(detail)
     };
-    Ok((allocations, found.ok_or_else(unknown)?))
+    found.ok_or_else(unknown)
 }
 
 fn decided(done: Result<(), Unfit>, entry: &Entry, what: &str) -> Result<Json<Value>, Problem> {
@@ -122,10 +119,6 @@ const fn state_word(state: ItemState) -> &'static str {
         ItemState::Skipped => "SKIPPED",
         ItemState::Held => "HELD",
     }
-}
-
-fn filled(slot: &AllocationsSlot) -> Result<&Allocations, Problem> {
-    slot.get().ok_or_else(|| Problem::new(Code::Unavailable).detail("the stores are not open yet"))
 }
 
 fn internal(error: db::Error) -> Problem {

@@ -134,8 +134,8 @@ impl House {
         let check = Check::new(db.clone(), clock.clone(), metrics.clone());
         let deliveries = Deliveries::new(&db, configs, &queues, live.clone(), webhooks, check);
         let outbox = Outbox::new(db.clone(), queue_config(), queues.clone());
-        let on_erase = Arc::new(EraseInbox::new(deliveries.clone()));
-        let accounts = Accounts::new(db.clone(), locks, outbox, clock.clone(), vec![on_erase]);
+        let accounts = Accounts::new(db.clone(), locks, outbox, clock.clone());
+        accounts.on_erase(Arc::new(EraseInbox::new(deliveries.clone())));
         let id = ProcessId::generate();
         let notifications = Notifications::new(Parts {
             process: id,

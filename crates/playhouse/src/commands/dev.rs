@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use ::config::Layers;
 use anyhow::Context;
 
-use http_server::{Right, Service, TokenHash};
+use http_server::{Service, TokenHash};
 
 use super::token::new_token;
 use super::{Misuse, Outcome, environment, serve, settings, with_set};
 use crate::cli::Dev;
 use crate::listeners::Addresses;
+use crate::services::SERVICES;
 use crate::{REFERENCE, Settings, VERSION, answer};
 
 /// What `dev` decides by itself.
@@ -27,8 +28,8 @@ pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
         args.ephemeral.then(tempfile::tempdir).transpose().context("cannot make a temporary folder")?;
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
     let mut settings = settings(layers(&args, data)?)?.config;
-    settings.matchmaking = settings.matchmaking.or_demo();
-    let token = settings.services.is_empty().then(|| demo_service(&mut settings));
+    SERVICES.iter().for_each(|service| service.prepare_dev(&mut settings.services));
+    let token = settings.callers.is_empty().then(|| demo_service(&mut settings));
     let kept = (!args.ephemeral).then(|| data.display().to_string());
     let print = args.print.print_addresses;
     serve::run_process(settings, move |addresses| {
@@ -66,8 +67,8 @@ fn layers(args: &Dev, data: &Path) -> anyhow::Result<Layers> {
 /// A service to try things with, and its token: another one at each start.
 fn demo_service(settings: &mut Settings) -> String {
     let token = new_token();
-    let service = Service { token_hash: TokenHash::of(&token), may: Right::ALL.to_vec() };
-    settings.services.insert("dev".to_owned(), service);
+    let service = Service { token_hash: TokenHash::of(&token), may: SERVICES.rights() };
+    settings.callers.insert("dev".to_owned(), service);
     token
 }
 

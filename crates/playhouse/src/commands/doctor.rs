@@ -2,43 +2,52 @@
 
 use base::Clock;
 use base::finding::{Finding, Verdict};
+use service::{Examined, StoreConfigs};
 
 use super::{Outcome, layers, settings};
 use crate::cli::Doctor;
-use crate::start::MIGRATIONS;
+use crate::services::{SERVICES, migrations};
 use crate::{Settings, answer};
 
 pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
     let settings = settings(layers(&args.from)?)?.config;
     let clock = Clock::system();
-    let stores = [
-        ("db", settings.db.url.to_string(), db::examine(&settings.db, MIGRATIONS, &clock).await),
-        ("locks", locks_at(&settings), examine_locks(&settings).await),
-        ("hot", settings.hot.url.to_string(), redis_store::examine(&settings.hot, &clock).await),
-        ("bus", settings.bus.url.to_string(), bus::examine(&settings.bus, &clock).await),
-        ("identity", settings.identity.issuer.to_string(), oidc::examine(&settings.identity, &clock).await),
-    ];
-    for (name, url, findings) in &stores {
-        answer(&format!("{name:<8} {url}"))?;
+    let mut examined = examine_stores(&settings, &clock).await;
+    for service in SERVICES.iter() {
+        examined.extend(service.examine(&settings.services, &clock).await);
+    }
+    for Examined { name, place, findings } in &examined {
+        answer(&format!("{name:<8} {place}"))?;
         for finding in findings {
             show(finding)?;
         }
     }
     let count = |verdict| {
-        stores.iter().flat_map(|(_, _, findings)| findings).filter(|f| f.verdict == verdict).count()
+        examined.iter().flat_map(|part| &part.findings).filter(|finding| finding.verdict == verdict).count()
     };
     let (failures, warnings) = (count(Verdict::Failure), count(Verdict::Warning));
     answer(&format!("\n{failures} failed, {warnings} to mind"))?;
     Ok(if failures == 0 { Outcome::Done } else { Outcome::Failed })
 }
 
+async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
+    let StoreConfigs { db, redis_store, bus } = &settings.stores;
+    let examined = |name, place, findings| Examined { name, place, findings };
+    vec![
+        examined("db", db.url.to_string(), db::examine(db, &migrations(), clock).await),
+        examined("locks", locks_at(settings), examine_locks(settings).await),
+        examined("hot", redis_store.url.to_string(), redis_store::examine(redis_store, clock).await),
+        examined("bus", bus.url.to_string(), bus::examine(bus, clock).await),
+    ]
+}
+
 fn locks_at(settings: &Settings) -> String {
-    let place = if settings.db.url.is_embedded() { "in process" } else { "rows of db" };
+    let place = if settings.stores.db.url.is_embedded() { "in process" } else { "rows of db" };
     place.to_owned()
 }
 
 async fn examine_locks(settings: &Settings) -> Vec<Finding> {
-    match settings.db.server() {
+    match settings.stores.db.server() {
         Some(server) => hierlock::examine(server, &settings.locks).await,
         None => vec![Finding::good("serves this process only")],
     }

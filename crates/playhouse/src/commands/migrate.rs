@@ -5,15 +5,15 @@ use db::{Db, DbUrl, Status};
 use super::{Outcome, layers, settings};
 use crate::answer;
 use crate::cli::Migrate;
-use crate::start::MIGRATIONS;
+use crate::services::migrations;
 
 pub(super) async fn run(args: Migrate) -> anyhow::Result<Outcome> {
     let settings = settings(layers(&args.from)?)?.config;
     if args.dry_run {
-        return show(&status(&settings.db).await?);
+        return show(&status(&settings.stores.db).await?);
     }
-    let db = Db::open(&settings.db).await?;
-    let applied = db.migrate(MIGRATIONS).await;
+    let db = Db::open(&settings.stores.db).await?;
+    let applied = db.migrate(&migrations()).await;
     db.close().await;
     let applied = applied?;
     for migration in &applied {
@@ -30,10 +30,10 @@ async fn status(config: &db::Config) -> Result<Status, db::Error> {
     if let DbUrl::Sqlite(path) = &config.url
         && !path.exists()
     {
-        return Ok(Status::of_nothing(MIGRATIONS));
+        return Ok(Status::of_nothing(&migrations()));
     }
     let db = Db::open_to_read(config).await?;
-    let status = db.migration_status(MIGRATIONS).await;
+    let status = db.migration_status(&migrations()).await;
     db.close().await;
     status
 }

@@ -1,7 +1,7 @@
 //! `playhouse token`
 
-use ::config::{Choice, Setting, Value};
-use http_server::{Right, TokenHash};
+use ::config::{Setting, Value};
+use http_server::TokenHash;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use reqwest::Method;
 use uuid::Uuid;
@@ -10,6 +10,7 @@ use super::admin::Admin;
 use super::{Misuse, Outcome};
 use crate::answer;
 use crate::cli::Token;
+use crate::settings::DeclaredRight;
 
 pub(super) async fn run(args: &Token) -> anyhow::Result<Outcome> {
     match &args.user {
@@ -36,13 +37,13 @@ fn for_service(args: &Token, name: &str) -> anyhow::Result<Outcome> {
         let what = format!("{:?} cannot be the name of a service: use a-z, 0-9, `_` and `-`", name);
         return Err(Misuse(what).into());
     }
-    let unknown = |word: &String| Misuse(format!("--may {word}: expected {}", Right::expected()));
+    let unknown = |word: &String| Misuse(format!("--may {word}: expected {}", DeclaredRight::expected()));
     let rights = args
         .may
         .iter()
-        .map(|word| Right::parse(&Value::Text(word.clone())).map_err(|_| unknown(word)))
-        .collect::<Result<Vec<Right>, _>>()?;
-    let may: Vec<String> = rights.into_iter().map(|right| format!("{:?}", right.word())).collect();
+        .map(|word| DeclaredRight::parse(&Value::Text(word.clone())).map_err(|_| unknown(word)))
+        .collect::<Result<Vec<DeclaredRight>, _>>()?;
+    let may: Vec<String> = rights.into_iter().map(|right| right.show()).collect();
     let token = new_token();
     answer(&format!(
         "# The token, for the service alone. It is not shown again.\n{token}\n\n# For the configuration of playhouse.\n\

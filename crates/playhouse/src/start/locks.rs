@@ -1,17 +1,15 @@
 //! The wiring of the locks: on the database's rows, or in process where the database is.
 
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use axum::extract::{Query, State};
+use axum::extract::Query;
 use axum::routing::get;
 use axum::{Json, Router};
-use base::Code;
 use db::{Migration, Migrations};
 use hierlock::{Error, HotRow, Locks, Progress, Provision};
-use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use service::{Open, Provided};
 
 use crate::Settings;
 
@@ -32,10 +30,10 @@ const LISTED: usize = 20;
 /// Opens the locks, and makes their buckets first if the process may migrate.
 pub(super) async fn open(settings: &Settings) -> Result<Locks, Error> {
     let options = &settings.locks;
-    let Some(server) = settings.db.server() else { return Ok(Locks::in_process(options)) };
+    let Some(server) = settings.stores.db.server() else { return Ok(Locks::in_process(options)) };
     let provision = Provision::new(server.clone(), options.buckets);
     if !provision.is_complete().await? {
-        if !settings.db.migrate {
+        if !settings.stores.db.migrate {
             // If it is other buckets that are there, opening says so.
             Locks::mysql(server, options).await?.close().await;
             // As with a migration that is pending: better no process than one that fails now and then.
@@ -57,11 +55,9 @@ fn log() -> impl FnMut(Progress) {
     }
 }
 
-type Slot = Arc<OnceLock<Locks>>;
-
-/// `/locks/hot`: the rows that this process has waited for the longest. Answers `503` until there are locks.
-pub(super) fn routes(slot: &Slot) -> Router {
-    Router::new().route("/locks/hot", get(hot)).with_state(slot.clone())
+/// `/locks/hot`: the rows that this process has waited for the longest.
+pub(super) fn operator_routes() -> Router<Provided> {
+    Router::new().route("/locks/hot", get(hot))
 }
 
 #[derive(Deserialize)]
@@ -69,9 +65,8 @@ struct Limit {
     limit: Option<usize>,
 }
 
-async fn hot(State(slot): State<Slot>, Query(query): Query<Limit>) -> Result<Json<Value>, Problem> {
-    let not_yet = || Problem::new(Code::Unavailable).detail("the stores are not open yet");
-    let rows = slot.get().ok_or_else(not_yet)?.hot(query.limit.unwrap_or(LISTED));
+async fn hot(Open(locks): Open<Locks>, Query(query): Query<Limit>) -> Json<Value> {
+    let rows = locks.hot(query.limit.unwrap_or(LISTED));
     let seconds = |time: Duration| time.as_secs_f64();
     let rows = rows.into_iter().map(|HotRow { row, waits, total, longest }| {
         json!({
@@ -79,5 +74,5 @@ async fn hot(State(slot): State<Slot>, Query(query): Query<Limit>) -> Result<Jso
             "total_seconds": seconds(total), "longest_seconds": seconds(longest),
         })
     });
-    Ok(Json(json!({ "rows": rows.collect::<Vec<_>>() })))
+    Json(json!({ "rows": rows.collect::<Vec<_>>() }))
 }

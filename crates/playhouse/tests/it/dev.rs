@@ -1,4 +1,5 @@
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::time::Instant;
 
 use testkit::{Folder, Stream};
@@ -183,7 +184,29 @@ async fn every_metric_is_documented() {
     let names: Vec<&str> =
         text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split(' ').next()).collect();
     assert!(names.len() > 5, "{text}");
-    for name in names {
+    for name in &names {
         assert!(documented.contains(&format!("| `{name}` |")), "{name} is not in docs/metrics.md");
     }
+    // Families without values are not shown, so not all can be expected.
+    for (of, declared) in declared_metrics() {
+        let is_there = |name: &String| names.iter().any(|known| known.contains(name));
+        assert!(declared.iter().any(is_there), "{of}: none of {declared:?} is registered");
+    }
+}
+
+/// The names of metrics in the `metrics.rs` of each service crate.
+fn declared_metrics() -> Vec<(String, Vec<String>)> {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut declared = Vec::new();
+    for folder in std::fs::read_dir(crates).unwrap() {
+        let folder = folder.unwrap().path();
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let Ok(text) = std::fs::read_to_string(folder.join("src/metrics.rs")) else { continue };
+        if manifest.contains("\nservice.workspace") {
+            let names = text.split(".register").skip(1).filter_map(|rest| rest.split('"').nth(1));
+            declared.push((folder.display().to_string(), names.map(ToOwned::to_owned).collect()));
+        }
+    }
+    assert!(declared.len() > 3, "{declared:?}");
+    declared
 }

@@ -1,8 +1,9 @@
 use std::time::Instant;
 
 use futures::future::join_all;
+use serde_json::json;
 use sqlx::{ConnectOptions, Executor};
-use testkit::{Database, Folder, Nats, NatsCluster, Proxy, Redis, SqlServer, eventually, need};
+use testkit::{Database, Folder, Nats, NatsCluster, Proxy, Redis, SqlServer, eventually, free_port, need};
 
 use super::*;
 
@@ -277,4 +278,33 @@ async fn the_doctor_looks_at_every_store_and_says_what_to_do() {
     let (code, sound, _) = run(playhouse(&["doctor", "--set", &data])).await;
     assert_eq!(code, 0, "{sound}");
     assert!(sound.contains("0 failed, 0 to mind"), "{sound}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn operator_routes_answer_503_until_the_stores_are_open() {
+    // Nobody listens there.
+    let [admin, away] = [0, 1].map(|_| format!("127.0.0.1:{}", free_port().unwrap()));
+    let any_port = ["gateway", "internal", "open_match"].map(|name| format!("listen.{name}=127.0.0.1:0"));
+    let stores = [
+        format!("db.url=mysql://{away}/play"),
+        format!("hot.url=redis://{away}"),
+        format!("bus.url=nats://{away}"),
+    ];
+    let others = [format!("listen.admin={admin}"), "identity.issuer=none:".to_owned()];
+    let sets = any_port.into_iter().chain(stores).chain(others).flat_map(|set| ["--set".to_owned(), set]);
+    let running = playhouse(&["serve"]).args(sets).start().unwrap();
+    eventually("the admin listener answers", PATIENCE, async || {
+        let asked = reqwest::get(format!("http://{admin}/healthz")).await;
+        asked.map(drop).map_err(|error| error.to_string())
+    })
+    .await;
+    for path in ["/outbox", "/tickets", "/allocations", "/dlq", "/webhooks", "/locks/hot"] {
+        let (status, problem) = get(format!("http://{admin}{path}")).await;
+        assert_eq!((status, &problem["detail"]), (503, &json!("the stores are not open yet")), "{path}");
+    }
+    let issuer = reqwest::Client::new().post(format!("http://{admin}/issuer/tokens?user=ada")).send().await;
+    assert_eq!(issuer.unwrap().status(), 503);
+    assert_eq!(get(format!("http://{admin}/nowhere")).await.0, 404);
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
 }

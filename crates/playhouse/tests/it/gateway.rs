@@ -100,7 +100,7 @@ impl Door {
     }
 
     /// A request to a row of the table; where one is needed, with a body that would do.
-    fn ask(&self, row: &::gateway::Row) -> RequestBuilder {
+    fn ask(&self, row: &service::Row) -> RequestBuilder {
         let examples = [
             ("{ticket_id}", "01a1e4c0256877228"),
             ("{notification_id}", "01a1e4c0-0000-7000-8000-000000000001"),

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use ::gateway::{Row, Who, rows};
+use playhouse::gateway_rows as rows;
+use service::{Row, Who};
 
 use super::*;
 use testkit::issuer::{Issuer, Signer, now};

@@ -1,0 +1,142 @@
+//! The wiring of the gateway: who vouches for players, and the listener for them.
+
+mod identity;
+mod settings;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::config::Reader;
+use axum::Router;
+use base::Clock;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use http_server::Vouch;
+use limits::Limits;
+use matchmaking::Players;
+use notification::{Inbox, Watch};
+use runtime::lifecycle::{Drain, LoopError};
+use service::{Context, Examined, Listen, Loop, OpenError, Opened, Provided, Service, Services, Settings};
+use utoipa::OpenApi as _;
+use utoipa::openapi::OpenApi;
+
+use self::identity::{BuiltinIssuer, Identity};
+use crate::{Api, Brought, Config, Gateway, IssuedServices, Metrics, Parts};
+
+/// Where the builtin issuer is, on the gateway's own address.
+const ISSUER: &str = "/issuer";
+/// The longest downtime of loops that players wait for, however long Redis was away.
+const LONGEST_DOWNTIME: Duration = Duration::from_secs(1);
+/// How often rate limits that need not be remembered are removed.
+const SWEEP_EVERY: Duration = Duration::from_secs(10);
+
+/// The gateway as a service, with the issuer that vouches for its callers.
+#[derive(Clone, Copy, Debug)]
+pub struct Wiring;
+
+impl Service for Wiring {
+    fn name(&self) -> &'static str {
+        "gateway"
+    }
+
+    fn gateway_api(&self) -> Option<OpenApi> {
+        Some(Api::openapi())
+    }
+
+    fn operator_routes(&self) -> Router<Provided> {
+        identity::operator_routes()
+    }
+
+    fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
+        settings.put(reader.section::<oidc::Config>("identity"));
+        settings.put(reader.section::<Config>("gateway"));
+    }
+
+    fn check_settings(&self, reader: &mut Reader<'_>, settings: &Settings, services: Services) {
+        settings::check_hidden_fields(reader, settings.get(), services);
+        settings::check_sign_in(reader, settings);
+    }
+
+    fn examine<'a>(&'a self, settings: &'a Settings, clock: &'a Clock) -> LocalBoxFuture<'a, Vec<Examined>> {
+        async {
+            let config: &oidc::Config = settings.get();
+            let findings = oidc::examine(config, clock).await;
+            vec![Examined { name: "identity", place: config.issuer.to_string(), findings }]
+        }
+        .boxed_local()
+    }
+
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+        async { open(context) }.boxed_local()
+    }
+}
+
+fn open(context: &Context) -> Result<Opened, OpenError> {
+    let Some(listener) = &context.gateway else {
+        context.provide(BuiltinIssuer(None));
+        return Ok(Opened::default());
+    };
+    let config: &Config = context.settings.get();
+    let public_url = config.public_url.as_ref().map_or_else(|| listener.url.clone(), |url| url.0.clone());
+    let identity = Identity::open(context, listener, &public_url)?;
+    context.provide(BuiltinIssuer(identity.builtin.clone()));
+
+    let redis_store = &context.stores.redis_store;
+    let limit_metrics = context.metrics.register(limits::Metrics::new);
+    let limits = Limits::new(redis_store, &config.session.key_prefix, config.limits.timeout, limit_metrics);
+    let players: Players = context.get()?;
+    let inbox: Inbox = context.get()?;
+    let gateway = Gateway::new(Parts {
+        public_url,
+        version: context.version,
+        openapi: listener.openapi.clone(),
+        trusted: context.settings.get::<Listen>().limits.trusted_proxies.clone(),
+        provider: identity.provider.clone(),
+        redis_store: redis_store.clone(),
+        limits: limits.clone(),
+        accounts: context.get()?,
+        entitlements: context.get()?,
+        inbox: inbox.clone(),
+        players: players.clone(),
+        clock: context.clock.clone(),
+        metrics: context.metrics.register(Metrics::new),
+        config: config.clone(),
+    });
+    let gateway = gateway.map_err(|source| OpenError::unusable("gateway.session.keys", source))?;
+
+    let watch = Watch::new(context.get()?, inbox, config.stream_heartbeat, context.get()?);
+    let brought = Brought { routes: context.services.player_routes(), provided: context.provided.clone() };
+    let issuer = identity.builtin.as_ref().map(|builtin| (ISSUER, builtin.routes()));
+    Ok(Opened {
+        gateway: gateway.routes(brought, issuer),
+        vouch: vouch(context, &identity),
+        loops: loops(gateway, players, limits, watch).into_iter().chain(identity.key_loop()).collect(),
+        ..Opened::default()
+    })
+}
+
+/// Lets in services that the issuer vouches for.
+fn vouch(context: &Context, identity: &Identity) -> Option<Arc<dyn Vouch>> {
+    let provider = identity.provider.clone()?;
+    Some(Arc::new(IssuedServices { provider, rights: context.services.rights() }))
+}
+
+fn loops(gateway: Gateway, players: Players, limits: Limits, watch: Watch) -> [Loop; 4] {
+    let watch = Loop::new("notification-watch", watch, |watch, drain| async move { watch.run(drain).await });
+    let ends = Loop::new("session-ends", gateway, |gateway, drain| async move { gateway.run(drain).await });
+    let presence =
+        Loop::new("matchmaking-presence", players, |players, drain| async move { players.run(drain).await });
+    [
+        watch.down_at_most(LONGEST_DOWNTIME),
+        ends.down_at_most(LONGEST_DOWNTIME),
+        presence.down_at_most(LONGEST_DOWNTIME),
+        Loop::new("limits-sweep", limits, sweep),
+    ]
+}
+
+async fn sweep(limits: Limits, drain: Drain) -> Result<(), LoopError> {
+    while drain.sleep(SWEEP_EVERY).await {
+        limits.sweep();
+    }
+    Ok(())
+}

@@ -1,0 +1,170 @@
+//! The wiring of matchmaking: the parts of it that a process plays.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::config::Reader;
+use axum::Router;
+use bus::EventKind;
+use db::Migrations;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use outbox::Outbox;
+use redis_store::{Redis, RedisUrl};
+use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings, StoreConfigs};
+
+use crate::allocation::{self, GiveBack, Sweeper};
+use crate::store::Redises;
+use crate::{
+    Allocations, Config, Engine, Frontend, MIGRATIONS, Metrics, Operator, Players, Recorder, Store, events,
+    operator,
+};
+
+/// The longest downtime of loops that players wait for, however long Redis was away.
+const LONGEST_DOWNTIME: Duration = Duration::from_millis(500);
+
+const ENGINE: &str = "matchmaking-engine";
+
+/// Matchmaking as a service. Provides [`Operator`], [`Allocations`] and, with the role `gateway`, [`Players`].
+#[derive(Clone, Copy, Debug)]
+pub struct Wiring;
+
+impl Service for Wiring {
+    fn name(&self) -> &'static str {
+        "matchmaking"
+    }
+
+    fn migrations(&self) -> Option<Migrations> {
+        Some(MIGRATIONS)
+    }
+
+    fn events(&self) -> Vec<EventKind> {
+        events()
+    }
+
+    fn operator_routes(&self) -> Router<Provided> {
+        operator::operator_routes().merge(allocation::operator_routes())
+    }
+
+    fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
+        settings.put(reader.section::<Config>("matchmaking"));
+    }
+
+    fn prepare_dev(&self, settings: &mut Settings) {
+        settings.put(settings.get::<Config>().clone().or_demo());
+    }
+
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+        open(context).boxed_local()
+    }
+}
+
+async fn open(context: &Context) -> Result<Opened, OpenError> {
+    let (config, clock, roles) = (context.settings.get::<Config>(), &context.clock, &context.roles);
+    let (db, outbox) = (&context.stores.db, context.get::<Outbox>()?);
+    let metrics = context.metrics.register(Metrics::new);
+    let redises = Redises {
+        assignments: open_redis(context, "matchmaking.assignments_url", &config.assignments_url).await?,
+        replica: open_redis(context, "matchmaking.replica_url", &config.replica_url).await?,
+    };
+    let redis_store = &context.stores.redis_store;
+    let store = Store::new(redis_store, redises, config.rules.clone(), clock.clone(), metrics.clone());
+    let unusable = |source| OpenError::Unusable { store: "matchmaking.assigners", source };
+    let assigners = config.assigners(clock).map_err(unusable)?;
+    let profiles = config.profiles(&assigners).map_err(unusable)?;
+    let fetched = config.engine.fetch_limit;
+    context.provide(Operator::new(store.clone(), profiles.clone(), fetched, clock.clone()));
+    let queue = config.abandoned.clone();
+    let allocations = Allocations::new(db.clone(), outbox.clone(), queue, clock.clone(), metrics.clone());
+    context.provide(allocations.clone());
+
+    let mut opened = Opened::default();
+    // Players of the gateway watch their tickets too.
+    if roles.contains(Role::MatchmakingFrontend) || roles.contains(Role::Gateway) {
+        let frontend = Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone());
+        opened.open_match = frontend.routes();
+        if roles.contains(Role::Gateway) {
+            context.provide(Players::new(frontend.clone(), config.queues.clone(), metrics.clone()));
+        }
+        let pushes =
+            Loop::new(
+                "matchmaking-pushes",
+                frontend,
+                |frontend, drain| async move { frontend.run(drain).await },
+            );
+        opened.loops.push(pushes.down_at_most(LONGEST_DOWNTIME));
+    }
+    if !roles.contains(Role::MatchmakingEngine) {
+        return Ok(opened);
+    }
+    if profiles.is_empty() {
+        tracing::warn!(
+            "no matches are made: name at least one [matchmaking.profiles.NAME] in the configuration"
+        );
+    }
+    if assigners.values().any(|assigner| assigner.allocator().is_some()) {
+        let sweeper = Sweeper::new(allocations.clone(), store.clone(), config.abandon_after);
+        let assigners = assigners.into_values();
+        let calls = GiveBack::new(context.process, &allocations, assigners, config.abandon_after);
+        opened.loops.extend(give_back_loops(sweeper, Arc::new(calls)));
+    }
+    let (process, settings) = (context.process, config.engine.clone());
+    let engine = Engine::new(process, store.clone(), profiles, settings, clock.clone(), metrics.clone());
+    let recorder = Recorder::new(process, store, db.clone(), outbox, metrics);
+    let engine = engine.with_recorder(Arc::new(recorder.clone())).with_allocations(allocations);
+    opened.loops.extend(engine_loops(engine, recorder));
+    Ok(opened)
+}
+
+async fn open_redis(
+    context: &Context,
+    name: &'static str,
+    url: &Option<RedisUrl>,
+) -> Result<Option<Redis>, OpenError> {
+    let Some(url) = url.as_ref().and_then(RedisUrl::server) else { return Ok(None) };
+    let timeout = context.settings.get::<StoreConfigs>().redis_store.timeout;
+    let open = async || Redis::open(url.as_str(), timeout).await;
+    context.reach.open(name, &context.readiness.part(name), open).await.map(Some)
+}
+
+/// The loops that give back the servers of matches that were not made.
+fn give_back_loops(sweeper: Sweeper, calls: Arc<GiveBack>) -> [Loop; 3] {
+    let sweep =
+        Loop::new("matchmaking-sweeper", sweeper, |sweeper, drain| async move { sweeper.run(drain).await });
+    let call =
+        Loop::new(
+            "matchmaking-abandoned",
+            calls.clone(),
+            |calls, drain| async move { calls.run(drain).await },
+        );
+    let keep =
+        Loop::new(
+            "matchmaking-abandoned-keeper",
+            calls,
+            |calls, drain| async move { calls.keep(drain).await },
+        );
+    [sweep.down_at_most(LONGEST_DOWNTIME), call.down_at_most(LONGEST_DOWNTIME), keep]
+}
+
+/// The loops that make and record matches.
+fn engine_loops(engine: Engine, recorder: Recorder) -> Vec<Loop> {
+    let record =
+        Loop::new(
+            "matchmaking-recorder",
+            recorder,
+            |recorder, drain| async move { recorder.run(drain).await },
+        );
+    // It records what engines leave, and the relay publishes what it records.
+    let record = record.down_at_most(LONGEST_DOWNTIME).stops_after(ENGINE).stops_before(outbox::RELAY);
+    if !engine.has_profiles() {
+        return vec![record];
+    }
+    let wakes =
+        Loop::new(
+            "matchmaking-wakes",
+            engine.clone(),
+            |engine, drain| async move { engine.listen(drain).await },
+        );
+    let engine = Loop::new(ENGINE, engine, |engine, drain| async move { engine.run(drain).await });
+    vec![record, wakes.down_at_most(LONGEST_DOWNTIME), engine]
+}

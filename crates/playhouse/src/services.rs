@@ -1,0 +1,144 @@
+//! The services of the program.
+
+use db::Migrations;
+use service::{Row, Services};
+
+use crate::start::locks;
+
+/// Every service, in the order in which they are opened and their tables are made.
+pub(crate) const SERVICES: Services = Services(&[
+    &outbox::Wiring,
+    &account::Wiring,
+    &entitlement::Wiring,
+    &notification::Wiring,
+    &matchmaking::Wiring,
+    &gateway::Wiring,
+]);
+
+/// The tables of the stores and of all services, in the order in which they are made.
+pub(crate) fn migrations() -> Vec<Migrations> {
+    [db::MIGRATIONS, locks::MIGRATIONS].into_iter().chain(SERVICES.migrations()).collect()
+}
+
+/// The rows of all routes of the gateway: its own, and those that services bring.
+pub fn gateway_rows() -> Vec<Row> {
+    let brought = SERVICES.player_routes().into_iter().map(|route| route.row);
+    gateway::rows().into_iter().chain(brought).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+
+    /// A crate of the workspace.
+    struct Folder(PathBuf);
+
+    impl Folder {
+        fn all() -> Vec<Self> {
+            let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+            fs::read_dir(crates).unwrap().map(|entry| Self(entry.unwrap().path())).collect()
+        }
+
+        fn name(&self) -> String {
+            self.0.file_name().unwrap().to_str().unwrap().to_owned()
+        }
+
+        /// Whether the product's code of this crate uses another one.
+        fn uses(&self, name: &str) -> bool {
+            let manifest = fs::read_to_string(self.0.join("Cargo.toml")).unwrap();
+            let (_, rest) = manifest.split_once("[dependencies]").unwrap_or_default();
+            let dependencies = rest.split("\n[").next().unwrap_or_default();
+            dependencies.lines().any(|line| line.starts_with(&format!("{name}.workspace")))
+        }
+
+        /// What the source has between `marker` and the next quotation mark.
+        fn quoted(&self, marker: &str) -> Vec<String> {
+            let (mut words, mut folders) = (Vec::new(), vec![self.0.join("src")]);
+            while let Some(folder) = folders.pop() {
+                for entry in fs::read_dir(folder).unwrap() {
+                    let path = entry.unwrap().path();
+                    if path.is_dir() {
+                        folders.push(path);
+                    } else if path.extension().is_some_and(|extension| extension == "rs") {
+                        let text = fs::read_to_string(path).unwrap();
+                        let after = text.split(marker).skip(1);
+                        words.extend(after.filter_map(|rest| Some(rest.split_once('"')?.0.to_owned())));
+                    }
+                }
+            }
+            words
+        }
+    }
+
+    /// The same of all crates but this one, which only collects.
+    fn quoted(marker: &str) -> BTreeSet<String> {
+        let others = Folder::all().into_iter().filter(|folder| folder.name() != "playhouse");
+        others.flat_map(|folder| folder.quoted(marker)).collect()
+    }
+
+    #[test]
+    fn every_service_crate_is_in_the_list() {
+        let is_service = |folder: &Folder| folder.uses("service") && folder.name() != "playhouse";
+        let found: BTreeSet<String> =
+            Folder::all().iter().filter(|folder| is_service(folder)).map(Folder::name).collect();
+        let listed: BTreeSet<String> = SERVICES.iter().map(|service| service.name().to_owned()).collect();
+        assert_eq!(found, listed, "a crate that depends on `service` has its `Wiring` in SERVICES");
+        assert_eq!(SERVICES.iter().count(), listed.len(), "two services have one name");
+    }
+
+    #[test]
+    fn every_table_event_and_right_of_a_crate_is_declared() {
+        let tables = migrations().into_iter().map(|set| set.component.to_owned());
+        let tables: BTreeSet<String> = tables.filter(|component| component != "hierlock").collect();
+        assert_eq!(quoted("component: \""), tables, "Service::migrations lacks some");
+
+        let is_kind = |word: &String| {
+            !word.contains('{')
+                && word.rsplit_once(".v").is_some_and(|(_, version)| version.parse::<u32>().is_ok())
+        };
+        let events = SERVICES.events().iter().map(|event| event.kind.replace("playhouse.", "")).collect();
+        let found: BTreeSet<String> = quoted("\"playhouse.").into_iter().filter(is_kind).collect();
+        assert_eq!(found, events, "Service::events lacks some");
+
+        let rights = SERVICES.iter().flat_map(|service| service.rights());
+        let rights: BTreeSet<String> = rights.map(|right| right.word().to_owned()).collect();
+        assert_eq!(quoted("Right::new(\""), rights, "Service::rights lacks some");
+    }
+
+    #[test]
+    fn migrations_are_numbered_named_and_single_statements_on_mysql() {
+        let migrations = migrations();
+        let components: BTreeSet<&str> = migrations.iter().map(|set| set.component).collect();
+        assert_eq!(components.len(), migrations.len(), "two sets have one component");
+        for set in migrations {
+            for (at, migration) in set.list.iter().enumerate() {
+                assert_eq!(migration.version as usize, at + 1, "{}", set.component);
+                let statements = migration.mysql.split(';').filter(|text| !text.trim().is_empty()).count();
+                assert_eq!(statements, 1, "{}: MySQL commits each statement by itself", migration.name);
+            }
+        }
+    }
+
+    /// A changed text makes every deployed database refuse. This snapshot only ever grows.
+    #[test]
+    fn released_migrations_are_never_edited() {
+        let digest = |text: &str| {
+            Sha256::digest(text).iter().take(8).map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        let lines: Vec<String> = migrations()
+            .into_iter()
+            .flat_map(|set| set.list.iter().map(move |step| (set.component, step)))
+            .map(|(component, step)| {
+                let (sqlite, mysql) = (digest(step.sqlite), digest(step.mysql));
+                format!("{component}/{:04}_{} sqlite:{sqlite} mysql:{mysql}", step.version, step.name)
+            })
+            .collect();
+        insta::assert_snapshot!(lines.join("\n"));
+    }
+}

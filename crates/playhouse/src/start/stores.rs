@@ -1,0 +1,109 @@
+//! The stores: opened when a process starts, watched while it runs, closed at its end.
+
+use std::time::Duration;
+
+use base::error;
+use base::error::Coded;
+use bus::Bus;
+use db::Db;
+use redis_store::RedisStore;
+use runtime::Process;
+use runtime::lifecycle::{Drain, LoopError, Part};
+use service::{OpenError, Provided, Reach, Stores};
+
+use super::locks;
+use crate::Settings;
+use crate::services::migrations;
+
+/// The open stores, and where readiness hears of them.
+pub(super) struct OpenStores {
+    pub(super) stores: Stores,
+    db_part: Part,
+    redis_part: Part,
+    bus_part: Part,
+}
+
+impl OpenStores {
+    /// Opens the stores one after the other, waiting for each that is not reachable yet.
+    pub(super) async fn open(
+        process: &mut Process,
+        settings: &Settings,
+        reach: Reach,
+        provided: &Provided,
+    ) -> Result<Self, OpenError> {
+        let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
+        let configs = &settings.stores;
+        let [db_part, redis_part, bus_part] = ["db", "hot", "bus"].map(|name| readiness.part(name));
+        let db = reach.connect("db", &db_part, async || Db::open(&configs.db).await).await?;
+        process.close_at_end("db", {
+            let db = db.clone();
+            async move { db.close().await }
+        });
+        reach.prepare("db", &db_part, async || prepare(&db, &configs.db).await).await?;
+        let locks = reach.prepare("locks", &db_part, async || locks::open(settings).await).await?;
+        metrics.register(|registry| locks.metrics().register(registry));
+        provided.put(locks.clone());
+        process.close_at_end("locks", {
+            let locks = locks.clone();
+            async move { locks.close().await }
+        });
+        db_part.ready();
+        let open = async || RedisStore::open(&configs.redis_store).await;
+        let redis_store = reach.open("hot", &redis_part, open).await?;
+        let bus = reach.open("bus", &bus_part, async || Bus::open(&configs.bus).await).await?;
+        process.close_at_end("bus", {
+            let bus = bus.clone();
+            async move { bus.close().await }
+        });
+        Ok(Self { stores: Stores { db, locks, redis_store, bus }, db_part, redis_part, bus_part })
+    }
+
+    /// Counts what the stores do, and tells readiness every now and then whether they answer.
+    pub(super) fn watch(self, process: &mut Process, every: Duration) {
+        let Self { stores: Stores { db, redis_store, bus, .. }, db_part, redis_part, bus_part } = self;
+        process.metrics().register(|registry| db.register_metrics(registry));
+        process.metrics().register(|registry| bus.register_metrics(registry));
+        process.supervise("db-watch", move |drain| {
+            let (db, part) = (db.clone(), db_part.clone());
+            watch(every, drain, part, async move || db.ping().await)
+        });
+        process.supervise("hot-watch", move |drain| {
+            let (redis_store, part) = (redis_store.clone(), redis_part.clone());
+            watch(every, drain, part, async move || redis_store.ping().await)
+        });
+        process.supervise("bus-watch", move |drain| {
+            let (bus, part) = (bus.clone(), bus_part.clone());
+            watch(every, drain, part, async move || bus.ping().await)
+        });
+    }
+}
+
+/// Makes the tables if the process may, and refuses tables that this program does not expect.
+async fn prepare(db: &Db, config: &db::Config) -> Result<(), db::Error> {
+    if config.migrate {
+        db.migrate(&migrations()).await?;
+    }
+    db.require_migrated(&migrations()).await?;
+    let deployment = db.deployment().await?;
+    tracing::info!(%deployment, db = %config.url, "database opened");
+    Ok(())
+}
+
+/// Tells readiness again and again whether a store still answers.
+async fn watch<E>(
+    every: Duration,
+    drain: Drain,
+    part: Part,
+    ping: impl AsyncFn() -> Result<(), E>,
+) -> Result<(), LoopError>
+where
+    E: Coded + 'static,
+{
+    while drain.sleep(every).await {
+        match ping().await {
+            Ok(()) => part.ready(),
+            Err(error) => part.not_ready(error::chain(&error)),
+        }
+    }
+    Ok(())
+}

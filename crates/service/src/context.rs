@@ -1,0 +1,76 @@
+//! What a service gets to open itself with.
+
+use std::any::{Any, type_name};
+
+use base::Clock;
+use base::id::ProcessId;
+use bus::Bus;
+use db::Db;
+use hierlock::Locks;
+use redis_store::RedisStore;
+use runtime::{Metrics, Readiness};
+use serde_json::Value;
+use url::Url;
+
+use crate::{OpenError, Provided, Reach, Roles, Services, Settings};
+
+/// What a service gets to open itself with.
+#[derive(Debug)]
+pub struct Context {
+    pub process: ProcessId,
+    /// The version of the program.
+    pub version: &'static str,
+    pub clock: Clock,
+    pub stores: Stores,
+    pub roles: Roles,
+    pub settings: Settings,
+    pub metrics: Metrics,
+    pub readiness: Readiness,
+    /// Waits for servers that may not be there yet.
+    pub reach: Reach,
+    /// The gateway's listener, if this process has one.
+    pub gateway: Option<GatewayListener>,
+    /// All services of the program, for what they declare.
+    pub services: Services,
+    pub provided: Provided,
+    /// The service that is being opened.
+    pub opening: &'static str,
+}
+
+/// The stores of the process, open and migrated. Cheap to clone; clones share connections.
+#[derive(Clone, Debug)]
+pub struct Stores {
+    pub db: Db,
+    pub locks: Locks,
+    pub redis_store: RedisStore,
+    pub bus: Bus,
+}
+
+/// Where the gateway listens, and what it serves there.
+#[derive(Clone, Debug)]
+pub struct GatewayListener {
+    pub url: Url,
+    /// The OpenAPI document of its routes, those of all services included.
+    pub openapi: Value,
+}
+
+impl Context {
+    /// Provides a value to services that are opened later, and to routes that [use](crate::Open) it.
+    pub fn provide<T: Any + Send + Sync>(&self, value: T) {
+        self.provided.put(value);
+    }
+
+    /// Finds what a service before this one provides. Fails the start if there is none.
+    pub fn get<T: Any + Clone>(&self) -> Result<T, OpenError> {
+        let missing = || OpenError::Missing { service: self.opening, needed: public_name(type_name::<T>()) };
+        self.provided.find().ok_or_else(missing)
+    }
+}
+
+/// The name of a type without the private modules that it is in: `account::Accounts`.
+fn public_name(type_name: &str) -> String {
+    match (type_name.split_once("::"), type_name.rsplit_once("::")) {
+        (Some((name, _)), Some((_, last))) if !type_name.contains('<') => format!("{name}::{last}"),
+        _ => type_name.to_owned(),
+    }
+}

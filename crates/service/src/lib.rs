@@ -1,0 +1,114 @@
+//! How a service becomes part of the program.
+//!
+//! A service crate implements [`Service`] in its `wiring.rs`, and the program has one list of them. Everything that a program does
+//! with its services, it does by walking that list: reading and checking settings, migrations, rights, API documents, `doctor`,
+//! operator routes, opening, background loops, listeners.
+//!
+//! # Invariants
+//! - **A service is opened in the order of the list**, and uses only what services before it [provide](Context::provide).
+//! - **Operator routes exist before the stores are open.** They answer 503 until the service provides what they [use](Open).
+//! - **A service knows no other service's settings.** It reads its own, and finds them again by their type.
+
+mod context;
+mod error;
+mod listen;
+mod opened;
+mod player;
+mod provided;
+mod reach;
+mod role;
+mod services;
+mod settings;
+
+use axum::Router;
+use base::Clock;
+use base::finding::Finding;
+use bus::EventKind;
+use config::Reader;
+use db::Migrations;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use http_server::Right;
+use utoipa::openapi::OpenApi;
+
+pub use context::{Context, GatewayListener, Stores};
+pub use error::OpenError;
+pub use listen::Listen;
+pub use opened::{Loop, Opened};
+pub use player::{Class, PlayerRoute, Row, SignedInUser, Who};
+pub use provided::{Open, Provided};
+pub use reach::Reach;
+pub use role::{Role, Roles};
+pub use services::Services;
+pub use settings::{Settings, StoreConfigs};
+
+/// A service of the program. All methods but [`open`](Self::open) only declare: no store is open when they are called.
+pub trait Service: Sync {
+    /// The name of its crate.
+    fn name(&self) -> &'static str;
+
+    /// Its tables.
+    fn migrations(&self) -> Option<Migrations> {
+        None
+    }
+
+    /// What callers of the service API may be allowed to do, beside [`Right::READ`] and [`Right::OPERATOR`].
+    fn rights(&self) -> &'static [Right] {
+        &[]
+    }
+
+    /// The events that it publishes.
+    fn events(&self) -> Vec<EventKind> {
+        Vec::new()
+    }
+
+    /// Describes its routes of the service API.
+    fn service_api(&self) -> Option<OpenApi> {
+        None
+    }
+
+    /// Describes its routes of the gateway.
+    fn gateway_api(&self) -> Option<OpenApi> {
+        None
+    }
+
+    /// Its routes for players. The gateway serves them behind its guard.
+    fn player_routes(&self) -> Vec<PlayerRoute> {
+        Vec::new()
+    }
+
+    /// Its routes on the admin listener. A handler asks for what it uses with [`Open`].
+    fn operator_routes(&self) -> Router<Provided> {
+        Router::new()
+    }
+
+    /// Reads its settings and puts them where [`Settings::get`] finds them.
+    fn read_settings(&self, _reader: &mut Reader<'_>, _settings: &mut Settings) {}
+
+    /// Checks its settings against those of the stores, listeners and roles, once all are read.
+    fn check_settings(&self, _reader: &mut Reader<'_>, _settings: &Settings, _services: Services) {}
+
+    /// Changes its settings for `playhouse dev`, so that there is something to try.
+    fn prepare_dev(&self, _settings: &mut Settings) {}
+
+    /// Looks at what it depends on outside of the stores, for `playhouse doctor`. Changes nothing.
+    fn examine<'a>(
+        &'a self,
+        _settings: &'a Settings,
+        _clock: &'a Clock,
+    ) -> LocalBoxFuture<'a, Vec<Examined>> {
+        async { Vec::new() }.boxed_local()
+    }
+
+    /// Opens it on open stores, and provides what other services and its own routes use.
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>>;
+}
+
+/// What `doctor` has to say of one thing.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    pub name: &'static str,
+    /// Where it is.
+    pub place: String,
+    pub findings: Vec<Finding>,
+}

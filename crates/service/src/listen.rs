@@ -1,0 +1,60 @@
+//! Where the listeners of a process are.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use config::{ByteSize, Reader, Section};
+use http_server::Limits;
+
+/// Where the listeners are. Port 0 lets the kernel choose.
+#[derive(Clone, Debug)]
+pub struct Listen {
+    pub gateway: SocketAddr,
+    pub internal: SocketAddr,
+    pub admin: SocketAddr,
+    pub open_match: SocketAddr,
+    pub limits: Limits,
+}
+
+impl Section for Listen {
+    fn read(reader: &mut Reader<'_>) -> Self {
+        let listen = Self {
+            gateway: reader.get("gateway"),
+            internal: reader.get("internal"),
+            admin: reader.get("admin"),
+            open_match: reader.get("open_match"),
+            limits: limits(reader),
+        };
+        let all = [
+            ("gateway", listen.gateway),
+            ("internal", listen.internal),
+            ("admin", listen.admin),
+            ("open_match", listen.open_match),
+        ];
+        for (at, (later, address)) in all.iter().enumerate() {
+            let twin = all[..at].iter().find(|(_, other)| other == address && address.port() != 0);
+            if let Some((earlier, _)) = twin {
+                reader.check(&[later, earlier], false, || {
+                    format!("{later} and {earlier} are the same address")
+                });
+            }
+        }
+        listen
+    }
+}
+
+/// What clients may ask of every listener.
+fn limits(reader: &mut Reader<'_>) -> Limits {
+    let ByteSize(max_head) = reader.get_within("max_head", ByteSize(8 << 10)..=ByteSize(1 << 20));
+    Limits {
+        header_timeout: reader
+            .get_within("header_timeout", Duration::from_millis(100)..=Duration::from_secs(300)),
+        write_timeout: reader
+            .get_within("write_timeout", Duration::from_millis(100)..=Duration::from_secs(3600)),
+        max_head: u32::try_from(max_head).unwrap_or(u32::MAX),
+        max_streams: reader.get_within("max_streams", 1..=1_000_000),
+        max_connections: reader.get_within("max_connections", 1..=10_000_000),
+        max_connections_per_address: reader.get("max_connections_per_address"),
+        trusted_proxies: reader.get("trusted_proxies"),
+    }
+}

@@ -1,0 +1,108 @@
+//! What an open service adds to the process.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use futures::FutureExt;
+use futures::future::{BoxFuture, LocalBoxFuture};
+use http_server::{Routes, Vouch};
+use runtime::Process;
+use runtime::lifecycle::{Drain, LoopError};
+
+use crate::OpenError;
+
+/// What an open service adds to the process. Empty by default.
+#[derive(Default)]
+pub struct Opened {
+    /// Routes of the service API. Callers have shown a token; handlers ask with [`http_server::Caller::require`] what they may do.
+    pub service_api: Router,
+    /// The gateway's listener. Only the gateway itself has routes here: others declare
+    /// [player routes](crate::Service::player_routes), which it serves behind its guard.
+    pub gateway: Router,
+    /// Routes of the Open Match listener.
+    pub open_match: Routes,
+    /// Lets further callers use the service API.
+    pub vouch: Option<Arc<dyn Vouch>>,
+    /// Background loops, started once all services are open.
+    pub loops: Vec<Loop>,
+    /// Runs once all services are open, before any loop or listener starts.
+    pub when_all_are_open: Option<LocalBoxFuture<'static, Result<(), OpenError>>>,
+}
+
+impl fmt::Debug for Opened {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Opened").field("loops", &self.loops).finish_non_exhaustive()
+    }
+}
+
+/// A background loop: supervised, and started again whenever it fails.
+pub struct Loop {
+    name: &'static str,
+    longest_downtime: Option<Duration>,
+    stops_after: Vec<&'static str>,
+    stops_before: Vec<&'static str>,
+    body: Box<dyn Fn(Drain) -> BoxFuture<'static, Result<(), LoopError>> + Send + Sync>,
+}
+
+impl Loop {
+    /// A loop that runs `body` with a clone of `state`, each time that it is started.
+    pub fn new<T, Run>(
+        name: &'static str,
+        state: T,
+        body: impl Fn(T, Drain) -> Run + Send + Sync + 'static,
+    ) -> Self
+    where
+        T: Clone + Send + Sync + 'static,
+        Run: Future<Output = Result<(), LoopError>> + Send + 'static,
+    {
+        Self {
+            name,
+            longest_downtime: None,
+            stops_after: Vec::new(),
+            stops_before: Vec::new(),
+            body: Box::new(move |drain| body(state.clone(), drain).boxed()),
+        }
+    }
+
+    /// Starts it again within this time, however often it has failed.
+    pub fn down_at_most(self, time: Duration) -> Self {
+        Self { longest_downtime: Some(time), ..self }
+    }
+
+    /// Keeps it running until the loop `other` has stopped, because it works on what that one leaves.
+    pub fn stops_after(mut self, other: &'static str) -> Self {
+        self.stops_after.push(other);
+        self
+    }
+
+    /// Keeps the loop `other` running until this one has stopped, because that one works on what this one leaves.
+    pub fn stops_before(mut self, other: &'static str) -> Self {
+        self.stops_before.push(other);
+        self
+    }
+
+    /// Starts loops in their order.
+    pub fn start_all(loops: Vec<Self>, process: &mut Process) {
+        let mut orders = Vec::new();
+        for Self { name, longest_downtime, stops_after, stops_before, body } in loops {
+            match longest_downtime {
+                Some(longest) => process.supervise_within(name, longest, body),
+                None => process.supervise(name, body),
+            }
+            orders.extend(stops_after.into_iter().map(|earlier| (earlier, name)));
+            orders.extend(stops_before.into_iter().map(|later| (name, later)));
+        }
+        // Only now: a loop may name one that is started after it.
+        for (earlier, later) in orders {
+            process.stop_after(later, &[earlier]);
+        }
+    }
+}
+
+impl fmt::Debug for Loop {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Loop").field(&self.name).finish()
+    }
+}

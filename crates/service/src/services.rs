@@ -1,0 +1,48 @@
+//! The list of services.
+
+use std::fmt;
+
+use axum::Router;
+use bus::EventKind;
+use db::Migrations;
+use http_server::Right;
+
+use crate::{PlayerRoute, Provided, Service};
+
+/// The services of a program, in the order in which they are opened and their tables are made.
+#[derive(Clone, Copy)]
+pub struct Services(pub &'static [&'static dyn Service]);
+
+impl Services {
+    pub fn iter(self) -> impl Iterator<Item = &'static dyn Service> {
+        self.0.iter().copied()
+    }
+
+    pub fn migrations(self) -> impl Iterator<Item = Migrations> {
+        self.iter().filter_map(Service::migrations)
+    }
+
+    /// All rights of callers of the service API.
+    pub fn rights(self) -> Vec<Right> {
+        let own = self.iter().flat_map(|service| service.rights().iter().copied());
+        [Right::READ].into_iter().chain(own).chain([Right::OPERATOR]).collect()
+    }
+
+    pub fn events(self) -> Vec<EventKind> {
+        self.iter().flat_map(Service::events).collect()
+    }
+
+    pub fn player_routes(self) -> Vec<PlayerRoute> {
+        self.iter().flat_map(Service::player_routes).collect()
+    }
+
+    pub fn operator_routes(self) -> Router<Provided> {
+        self.iter().fold(Router::new(), |routes, service| routes.merge(service.operator_routes()))
+    }
+}
+
+impl fmt::Debug for Services {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter().map(Service::name)).finish()
+    }
+}
