@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use ::config::{ByteSize, Reader, Secret, Section};
+use ::config::{ByteSize, Reader, Section};
 use limits::Rate;
+use sessions::{Origin, PublicUrl};
 
 use crate::clients::{Feature, Platform};
-use crate::origin::{Origin, PublicUrl};
 
 /// Settings of the gateway.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Where players find the gateway; where it listens, if that is not said.
     pub public_url: Option<PublicUrl>,
-    pub session: SessionConfig,
+    pub session: sessions::Config,
     /// How long what `account` said of a user is taken to be still true.
     pub user_cache: Duration,
     /// How long a request may take.
@@ -32,20 +32,6 @@ pub struct Config {
     pub limits: LimitsConfig,
     pub platforms: BTreeMap<String, Platform>,
     pub features: BTreeMap<String, Feature>,
-}
-
-/// How sessions live.
-#[derive(Clone, Debug)]
-pub struct SessionConfig {
-    /// What sessions are sealed with: the first seals, all of them open.
-    pub keys: Vec<Secret>,
-    /// What the names of all keys in Redis begin with.
-    pub key_prefix: String,
-    /// How long a session lasts unused, and how long at all.
-    pub idle: Duration,
-    pub lifetime: Duration,
-    /// How long a session lasts that cannot be refreshed because the issuer is away.
-    pub refresh_grace: Duration,
 }
 
 /// Rate limits.
@@ -98,29 +84,6 @@ impl Config {
             }
         }
         self
-    }
-}
-
-impl Section for SessionConfig {
-    fn read(reader: &mut Reader<'_>) -> Self {
-        /// Short secrets can be guessed by whoever has something that was sealed with one.
-        const SHORTEST: usize = 32;
-        let (minute, year) = (Duration::from_secs(60), Duration::from_secs(366 * 86_400));
-        let config = Self {
-            keys: reader.optional("keys").unwrap_or_default(),
-            key_prefix: reader.get("key_prefix"),
-            idle: reader.get_within("idle", minute..=year),
-            lifetime: reader.get_within("lifetime", minute..=year),
-            refresh_grace: reader.get_within("refresh_grace", Duration::ZERO..=year),
-        };
-        let long = |key: &Secret| key.expose().len() >= SHORTEST;
-        reader.check(&["keys"], config.keys.iter().all(long), || {
-            format!("each must have at least {SHORTEST} characters; `openssl rand -base64 32` makes one")
-        });
-        reader.check(&["idle", "lifetime"], config.idle <= config.lifetime, || {
-            "idle must not be longer than lifetime".to_owned()
-        });
-        config
     }
 }
 

@@ -16,10 +16,9 @@ use base::Code;
 use http_server::{Connection, Problem, client_address, counted_as};
 use limits::{Check, Rate, Verdict};
 use service::{Class, Row, SignedInUser, Who};
+use sessions::{Caller, NotAuthenticated, Proof, SecurityEvent};
 
 use crate::Gateway;
-use crate::audit::Event;
-use crate::caller::{Caller, NoCaller, Proof};
 use crate::clients::{self, Client};
 use crate::config::LimitsConfig;
 use crate::harden::secured;
@@ -84,13 +83,13 @@ impl Gateway {
         let address = self.address(&request);
         request.extensions_mut().insert(Address(address));
         let caller = match row.who {
-            Who::Anyone => Err(NoCaller::Nothing),
-            Who::SignedIn | Who::Player => self.caller(request.headers()).await,
+            Who::Anyone => Err(NotAuthenticated::NoCredentials),
+            Who::SignedIn | Who::Player => self.sessions.caller(request.headers()).await,
         };
         let verdict = self.take(row, address, caller.as_ref().ok()).await;
         if !verdict.allowed {
             let user = caller.as_ref().ok().map(Caller::user);
-            self.audit.note(Event::RateLimited, address, user, row.path);
+            self.audit().note(SecurityEvent::RateLimited, address, user, row.path);
             let detail = "Slow down: `Retry-After` says when to come back.";
             return Err((Problem::new(Code::RateLimited).detail(detail).into_response(), Some(verdict)));
         }
@@ -99,10 +98,10 @@ impl Gateway {
         if row.who != Who::Anyone {
             self.clients.check_version(&client).map_err(refused)?;
             let caller = caller.map_err(|nobody| {
-                if let Some(why) = nobody.why() {
-                    self.audit.note(Event::TokenRefused, address, None, &why);
+                if let Some(why) = nobody.refusal() {
+                    self.audit().note(SecurityEvent::TokenRefused, address, None, &why);
                 }
-                (nobody.answer(), Some(verdict.clone()))
+                (nobody.into_response(), Some(verdict.clone()))
             })?;
             self.check_role(row, &caller, address).map_err(refused)?;
             self.check_csrf(row, &caller, request.headers(), address).map_err(refused)?;
@@ -148,7 +147,7 @@ impl Gateway {
         if row.who != Who::Player || caller.has(Role::Player) {
             return Ok(());
         }
-        self.audit.note(Event::RoleRefused, address, Some(caller.user()), row.path);
+        self.audit().note(SecurityEvent::RoleRefused, address, Some(caller.user()), row.path);
         Err(Problem::new(Code::PermissionDenied)
             .detail("This is for players; services have an API of their own."))
     }
@@ -170,7 +169,7 @@ impl Gateway {
         } else {
             return Ok(());
         };
-        self.audit.note(Event::CsrfRefused, address, Some(caller.user()), row.path);
+        self.audit().note(SecurityEvent::CsrfRefused, address, Some(caller.user()), row.path);
         Err(Problem::new(Code::PermissionDenied).detail(detail))
     }
 

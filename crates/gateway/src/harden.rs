@@ -10,11 +10,11 @@ use ::http::{HeaderName, HeaderValue, Method};
 use axum::Router;
 use axum::middleware::map_response;
 use axum::response::Response;
+use sessions::Origin;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::clients;
 use crate::guard::CSRF;
-use crate::origin::Origin;
 
 /// For answers that are no pages: nothing of them may run or be shown anywhere.
 const NOTHING: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");

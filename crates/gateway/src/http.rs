@@ -27,12 +27,12 @@ use base::Code;
 use base::error::{Coded, chain};
 use http_server::{BodyTimeout, Problem};
 use service::{Class, Row, Who};
+use sessions::CALLBACK;
 use url::Url;
 use utoipa::OpenApi;
 
 use crate::guard::guard;
 use crate::harden::open_to;
-use crate::sign_in::CALLBACK;
 use crate::{Brought, Gateway};
 
 pub(crate) use docs::Description;

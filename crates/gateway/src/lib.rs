@@ -1,38 +1,23 @@
-//! The one door for game clients and web pages: who they are, what they may do, how much of it, and everything they see first in
-//! one answer.
+//! The HTTP API for game clients and web pages: its routes, the guard in front of each, aggregation, streams and pages.
 //!
 //! # Invariants
 //! - **Every route is a row of one table** ([`rows`]): who may call it, and which limit it falls under. The router is built from it.
-//! - **Access and refresh tokens never reach a browser.** It has a session: a cookie that names a record in the store. At sign-out the
-//!   ID token passes through it, as a hint for the issuer.
-//! - **A refresh token is redeemed once**, however many requests want it and in however many processes.
-//! - **A session that has ended has ended everywhere**: every request reads the store.
-//! - **A part that fails costs nobody the others** where an answer is put together.
+//! - **A part that fails does not take the others with it** where an answer is aggregated.
 //! - **Nothing personal and no secret is in a log**; the audit log has ids and addresses.
 //!
+//! Sign-in and sessions are the crate `sessions`, with their invariants.
+//!
 //! # Failure modes
-//! The issuer is away: tokens with known keys are accepted, sessions are used as they are for a while, nobody can sign in. The hot
-//! store is away: sessions cannot be read (503), tokens go on working, limits are counted per process. The database is away:
-//! whoever was seen in the last minute still is who they are.
+//! Redis is away: limits are counted per process, and sessions cannot be read. `sessions` has the rest.
 
-mod audit;
-mod caller;
 mod clients;
 mod config;
-mod cookies;
 mod guard;
 mod harden;
 mod http;
-mod keeper;
 mod metrics;
-mod origin;
-mod seal;
 mod services;
-pub mod session;
-mod sign_in;
 mod streams;
-mod turns;
-mod users;
 mod wiring;
 
 use std::fmt;
@@ -53,24 +38,17 @@ use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde_json::Value;
 use service::{PlayerRoute, Provided};
+use sessions::{Audit, CipherFailed, Origin, Sessions};
 use url::Url;
 
-use crate::audit::Audit;
 use crate::clients::Clients;
-use crate::cookies::Cookies;
 use crate::http::Description;
-use crate::keeper::Keeper;
-use crate::session::Sessions;
-use crate::sign_in::SignIns;
 use crate::streams::Streams;
-use crate::users::Users;
 
 pub use clients::{Feature, Platform, Version};
-pub use config::{Config, LimitsConfig, SessionConfig};
+pub use config::{Config, LimitsConfig};
 pub use http::{Api, rows};
 pub use metrics::Metrics;
-pub use origin::{Origin, PublicUrl};
-pub use seal::{CipherFailed, Sealer};
 pub use services::IssuedServices;
 pub use wiring::Wiring;
 
@@ -115,10 +93,7 @@ pub struct Inner {
     origin: Origin,
     openapi: Description,
     trusted: Vec<Network>,
-    sign_ins: Option<SignIns>,
     sessions: Sessions,
-    users: Users,
-    cookies: Cookies,
     clients: Clients,
     limits: Limits,
     entitlements: Entitlements,
@@ -127,36 +102,22 @@ pub struct Inner {
     streams: Streams,
     clock: Clock,
     metrics: Metrics,
-    audit: Audit,
 }
 
 impl Gateway {
     pub fn new(parts: Parts) -> Result<Self, CipherFailed> {
         let Parts { config, public_url, clock, metrics, .. } = parts;
-        let session = &config.session;
-        let sessions = Sessions::new(&parts.redis_store, &session.key_prefix, session.idle, clock.clone());
-        let users = Users::new(parts.accounts, config.user_cache);
-        let cookies = Cookies::new(public_url.scheme() == "https");
-        let audit = Audit::new(metrics.clone());
-        let sealer = Sealer::new(&session.keys)?;
-        let sign_ins = parts.provider.map(|provider| SignIns {
-            keeper: Keeper {
-                sessions: sessions.clone(),
-                provider,
-                sealer,
-                clock: clock.clone(),
-                grace: session.refresh_grace,
-                metrics: metrics.clone(),
-                audit: audit.clone(),
-                turns: Default::default(),
-            },
-            users: users.clone(),
-            cookies,
-            public: public_url.clone(),
-            origins: config.cors_origins.clone(),
-            lifetime: session.lifetime,
+        let sessions = Sessions::new(sessions::Parts {
+            config: &config.session,
+            public_url: &public_url,
+            return_origins: config.cors_origins.clone(),
+            user_cache: config.user_cache,
+            provider: parts.provider,
+            redis_store: &parts.redis_store,
+            accounts: parts.accounts,
             clock: clock.clone(),
-        });
+            metrics: metrics.sessions.clone(),
+        })?;
         Ok(Self(Arc::new(Inner {
             version: parts.version,
             origin: Origin::of(&public_url),
@@ -169,13 +130,9 @@ impl Gateway {
             players: parts.players,
             streams: Streams::new(metrics.clone()),
             config,
-            sign_ins,
             sessions,
-            users,
-            cookies,
             clock,
             metrics,
-            audit,
         })))
     }
 
@@ -186,7 +143,11 @@ impl Gateway {
 
     /// Ends the streams of sessions that end, until told to stop.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        self.streams.run(&self.sessions, drain).await
+        self.streams.run(self.sessions.store(), drain).await
+    }
+
+    fn audit(&self) -> &Audit {
+        self.sessions.audit()
     }
 
     fn is_https(&self) -> bool {

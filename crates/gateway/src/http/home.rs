@@ -7,6 +7,7 @@ use entitlement::ListOptions;
 use http_server::Problem;
 use notification::Filter;
 use serde::Serialize;
+use sessions::Caller;
 use utoipa::ToSchema;
 
 use super::me::{Me, PlayerEntitlements};
@@ -14,7 +15,6 @@ use super::notifications::{Languages, NotificationList};
 use super::tickets::{TicketAnswer, TicketList};
 use super::{DEFAULT_LIMIT, failed};
 use crate::Gateway;
-use crate::caller::Caller;
 
 /// How many notifications are seen first.
 const NEWEST: u32 = 20;

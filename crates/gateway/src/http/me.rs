@@ -8,12 +8,12 @@ use base::id::Uuid;
 use entitlement::{EntitlementView, ListOptions};
 use http_server::{Problem, Query};
 use serde::{Deserialize, Serialize};
+use sessions::{Caller, Proof};
 use utoipa::{IntoParams, ToSchema};
 
 use super::sign_in::logout_url;
 use super::{DEFAULT_LIMIT, MAX_LIMIT, failed};
 use crate::Gateway;
-use crate::caller::{Caller, Proof};
 
 /// Whoever is signed in.
 #[derive(Debug, Serialize, ToSchema)]

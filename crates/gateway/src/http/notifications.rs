@@ -11,11 +11,11 @@ use http_server::{Body, Problem, Query};
 use notification::{Counts, Filter, Mark, Marked, Notification, NotificationId};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use sessions::Caller;
 use utoipa::{IntoParams, ToSchema};
 
 use super::{DEFAULT_LIMIT, Segment, failed};
 use crate::Gateway;
-use crate::caller::Caller;
 
 /// How many are listed at the most.
 const MOST: u32 = 200;

@@ -13,15 +13,12 @@ use base::id::RequestId;
 use http_server::Query;
 use serde::Deserialize;
 use serde_json::json;
+use sessions::{Callback, SIGN_IN_TIMEOUT, SecurityEvent, SessionId, SignInError, SignInFlow, SignedIn};
 use sha2::{Digest, Sha256};
 
 use super::pages::Page;
 use crate::Gateway;
-use crate::audit::Event;
-use crate::cookies;
 use crate::guard::Address;
-use crate::session::{Session, SessionId, SessionSecret};
-use crate::sign_in::{Callback, Failure, Finished, PATIENCE, SignIns};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct LoginQuery {
@@ -45,16 +42,16 @@ pub(super) async fn login(
     Query(query): Query<LoginQuery>,
     headers: HeaderMap,
 ) -> Response {
-    let Some(sign_ins) = &gateway.sign_ins else { return nobody_signs_in() };
-    if let Some(elsewhere) = elsewhere(sign_ins, &headers, query.return_to.as_deref()) {
+    let Some(flow) = gateway.sessions.sign_in() else { return nobody_signs_in() };
+    if let Some(elsewhere) = elsewhere(flow, &headers, query.return_to.as_deref()) {
         return elsewhere;
     }
-    match sign_ins.begin(query.return_to.as_deref(), &headers).await {
+    match flow.begin(query.return_to.as_deref(), &headers).await {
         Ok(started) => {
             let mut response = Redirect::to(started.url.as_str()).into_response();
-            let answer = response.headers_mut();
-            started.forget.iter().for_each(|name| gateway.cookies.forget(answer, name));
-            gateway.cookies.set(answer, &started.cookie.0, &started.cookie.1, PATIENCE);
+            let (answer, cookies) = (response.headers_mut(), gateway.sessions.cookies());
+            started.forget.iter().for_each(|name| cookies.forget(answer, name));
+            cookies.set(answer, &started.cookie.name, &started.cookie.value, SIGN_IN_TIMEOUT);
             response
         }
         Err(failure) => explained(&failure, &request),
@@ -63,13 +60,13 @@ pub(super) async fn login(
 
 /// On one's own machine the gateway has several names, and a browser keeps cookies apart by name: what begins under one has to end
 /// under the same.
-fn elsewhere(sign_ins: &SignIns, headers: &HeaderMap, return_to: Option<&str>) -> Option<Response> {
+fn elsewhere(flow: &SignInFlow, headers: &HeaderMap, return_to: Option<&str>) -> Option<Response> {
     let host = headers.get(HOST)?.to_str().ok()?;
-    let ours = &sign_ins.public;
+    let ours = flow.public_url();
     if !oidc::is_loopback(ours) || host == ours.authority() {
         return None;
     }
-    let mut url = sign_ins.at("/login");
+    let mut url = flow.at("/login");
     if let Some(return_to) = return_to {
         url.query_pairs_mut().append_pair("return_to", return_to);
     }
@@ -84,26 +81,27 @@ pub(super) async fn callback(
     Query(callback): Query<Callback>,
     headers: HeaderMap,
 ) -> Response {
-    let Some(sign_ins) = &gateway.sign_ins else { return nobody_signs_in() };
-    let mut response = match sign_ins.finish(&callback, &headers).await {
-        Ok(Finished { secret, return_to, known }) => {
-            gateway.audit.note(Event::SignedIn, address, Some(known.user.id), "with a session");
-            // Whoever was signed in with this browser is not any more.
-            if let Some((id, session)) = session(&gateway, sign_ins, &headers).await {
-                let _ = sign_ins.keeper.sessions.remove(&id, &session).await;
+    let Some(flow) = gateway.sessions.sign_in() else { return nobody_signs_in() };
+    let cookies = gateway.sessions.cookies();
+    let mut response = match flow.finish(&callback, &headers).await {
+        Ok(SignedIn { secret, return_to, known }) => {
+            gateway.audit().note(SecurityEvent::SignedIn, address, Some(known.user.id), "with a session");
+            // The browser's earlier session ends.
+            if let Some((id, session)) = gateway.sessions.of_browser(&headers).await {
+                let _ = gateway.sessions.store().remove(&id, &session).await;
             }
             let mut response = Redirect::to(&return_to).into_response();
             let life = gateway.config.session.lifetime;
-            gateway.cookies.set(response.headers_mut(), &gateway.cookies.session(), secret.expose(), life);
+            cookies.set(response.headers_mut(), &cookies.session(), secret.expose(), life);
             response
         }
         Err(failure) => {
-            gateway.audit.note(Event::SignInFailed, address, None, &failure.cause());
+            gateway.audit().note(SecurityEvent::SignInFailed, address, None, &failure.cause());
             explained(&failure, &request)
         }
     };
-    if let Some(name) = sign_ins.cookie_of(&callback) {
-        gateway.cookies.forget(response.headers_mut(), &name);
+    if let Some(name) = flow.cookie_of(&callback) {
+        cookies.forget(response.headers_mut(), &name);
     }
     response
 }
@@ -116,22 +114,23 @@ pub(super) async fn logout(
     Query(query): Query<LogoutQuery>,
     headers: HeaderMap,
 ) -> Response {
-    let Some(sign_ins) = &gateway.sign_ins else { return nobody_signs_in() };
-    let Some((id, session)) = session(&gateway, sign_ins, &headers).await else {
+    let Some(flow) = gateway.sessions.sign_in() else { return nobody_signs_in() };
+    let cookies = gateway.sessions.cookies();
+    let Some((id, session)) = gateway.sessions.of_browser(&headers).await else {
         let mut response = Page::new("You are signed out").link("/login", "Sign in").into_response();
-        gateway.cookies.forget(response.headers_mut(), &gateway.cookies.session());
+        cookies.forget(response.headers_mut(), &cookies.session());
         return response;
     };
     if query.session.as_deref() != Some(&word(&id)) {
         let url = logout_url(&id);
         return Page::new("Sign out?").link(&url, "Sign out").quiet_link("/", "Stay").into_response();
     }
-    match sign_ins.sign_out(&id, &session).await {
+    match flow.sign_out(&id, &session).await {
         Ok(url) => {
             let user = UserId::from_uuid(session.user_id);
-            gateway.audit.note(Event::SignedOut, address, Some(user), "by the player");
+            gateway.audit().note(SecurityEvent::SignedOut, address, Some(user), "by the player");
             let mut response = Redirect::to(url.as_str()).into_response();
-            gateway.cookies.forget(response.headers_mut(), &gateway.cookies.session());
+            cookies.forget(response.headers_mut(), &cookies.session());
             response
         }
         Err(failure) => explained(&failure, &request),
@@ -147,35 +146,32 @@ pub(super) async fn back_channel(
     let refused = async |why: &str| {
         // The issuer is not limited; who poses as one shall not fill the log.
         if gateway.is_rare(address).await {
-            gateway.audit.note(Event::BackChannelRefused, address, None, why);
+            gateway.audit().note(SecurityEvent::BackChannelRefused, address, None, why);
         }
         let answer =
             json!({ "error": "invalid_request", "error_description": "The logout token is not accepted." });
         (status(Code::InvalidArgument), Json(answer)).into_response()
     };
-    let (Some(sign_ins), Ok(Form(form))) = (&gateway.sign_ins, form) else {
+    let (Some(flow), Ok(Form(form))) = (gateway.sessions.sign_in(), form) else {
         return refused("there is no logout token").await;
     };
-    match sign_ins.back_channel(&form.logout_token).await {
+    match flow.back_channel(&form.logout_token).await {
         Ok(ended) => {
-            gateway.audit.note(Event::BackChannelLogout, address, None, &format!("{ended} sessions ended"));
+            gateway.audit().note(
+                SecurityEvent::BackChannelLogout,
+                address,
+                None,
+                &format!("{ended} sessions ended"),
+            );
             ().into_response()
         }
-        Err(failure @ (Failure::Away(_) | Failure::Internal(_))) => {
+        Err(failure @ (SignInError::Away(_) | SignInError::Internal(_))) => {
             tracing::warn!(cause = failure.cause(), "a back-channel logout could not be done");
             let answer = json!({ "error": "temporarily_unavailable" });
             (status(Code::Unavailable), Json(answer)).into_response()
         }
         Err(failure) => refused(&failure.cause()).await,
     }
-}
-
-/// The session of a browser, without refreshing it.
-async fn session(gateway: &Gateway, sign_ins: &SignIns, headers: &HeaderMap) -> Option<(SessionId, Session)> {
-    let secret = cookies::get(headers, &gateway.cookies.session())?;
-    let id = SessionSecret::of_cookie(secret).id();
-    let found = sign_ins.keeper.sessions.read(&id).await.ok()??;
-    Some((id, found.session))
 }
 
 /// Where a session ends.
@@ -195,42 +191,42 @@ fn nobody_signs_in() -> Response {
 }
 
 /// A page that a player understands.
-fn explained(failure: &Failure, request: &RequestId) -> Response {
+fn explained(failure: &SignInError, request: &RequestId) -> Response {
     let (code, title, text) = match failure {
-        Failure::NotBegunHere => (
+        SignInError::NotBegunHere => (
             Code::InvalidArgument,
             "That sign-in was not begun here",
             "It may have been begun in another browser, or cookies are switched off. Begin again.".to_owned(),
         ),
-        Failure::TooLate => (
+        SignInError::TooLate => (
             Code::InvalidArgument,
             "That took too long",
             "A sign-in has to be finished within ten minutes. Begin again.".to_owned(),
         ),
-        Failure::Cancelled => (
+        SignInError::Cancelled => (
             Code::PermissionDenied,
             "You did not sign in",
             "The sign-in was cancelled. You can try again at any time.".to_owned(),
         ),
-        Failure::Forged(_) | Failure::Refused(_) => (
+        SignInError::Forged(_) | SignInError::Refused(_) => (
             Code::PermissionDenied,
             "The sign-in did not work",
             "Your identity provider did not confirm it. Try again; if it fails again, tell support."
                 .to_owned(),
         ),
-        Failure::Banned(reason) => (Code::PermissionDenied, "This account is banned", reason.clone()),
-        Failure::Away(_) => (
+        SignInError::Banned(reason) => (Code::PermissionDenied, "This account is banned", reason.clone()),
+        SignInError::Away(_) => (
             Code::Unavailable,
             "Signing in does not work at the moment",
             "It is not your fault. Try again in a minute.".to_owned(),
         ),
-        Failure::Internal(_) => {
+        SignInError::Internal(_) => {
             (Code::Internal, "Something went wrong here", "It is not your fault. Try again later.".to_owned())
         }
     };
     match failure {
-        Failure::Away(_) => tracing::warn!(cause = failure.cause(), "nobody can sign in"),
-        Failure::Internal(_) => tracing::error!(cause = failure.cause(), "a sign-in failed"),
+        SignInError::Away(_) => tracing::warn!(cause = failure.cause(), "nobody can sign in"),
+        SignInError::Internal(_) => tracing::error!(cause = failure.cause(), "a sign-in failed"),
         _ => tracing::debug!(cause = failure.cause(), "a sign-in failed"),
     }
     let page =

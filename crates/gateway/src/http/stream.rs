@@ -12,22 +12,20 @@ use ::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ::http::{HeaderName, HeaderValue};
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use base::error::Coded;
 use base::{Code, Timestamp};
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http_server::Problem;
 use matchmaking::PlayerTicket;
 use serde_json::json;
+use sessions::{Caller, Proof};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::TICKET;
 use super::tickets::TicketAnswer;
 use crate::Gateway;
-use crate::caller::{Caller, Proof};
 use crate::clients::{self, Client};
 use crate::streams::OpenStream;
-use crate::users::Identity;
 
 pub(super) use player::*;
 pub(super) use ticket::*;
@@ -36,8 +34,6 @@ pub(super) use ticket::*;
 /// stops should not all come at once.
 const RETRY_MIN: u64 = 200;
 const RETRY_SPREAD: u64 = 800;
-/// How long a look at whether a player is still welcome may take, for meanwhile nothing is told.
-const LOOK: Duration = Duration::from_secs(1);
 
 /// Where the events of a stream come from.
 trait Source: Send + 'static {
@@ -126,7 +122,7 @@ impl<S: Source> Following<S> {
             () = expired => Next::End("the token has expired"),
             _ = self.heartbeat.tick() => {
                 // Boxed, as it is rare and large.
-                if Box::pin(is_still_welcome(&self.gateway, &self.caller)).await {
+                if Box::pin(self.gateway.sessions.is_still_signed_in(&self.caller)).await {
                     Next::Event(Bytes::from_static(b":\n\n"))
                 } else {
                     Next::End("the session has ended")
@@ -143,24 +139,6 @@ impl<S: Source> Following<S> {
             Next::End(why) => last("end", why),
         }
     }
-}
-
-/// Looks now and then: somebody may have been banned, or the word that a session has ended was lost. While it cannot be told, or takes
-/// long, the stream stays.
-async fn is_still_welcome(gateway: &Gateway, caller: &Caller) -> bool {
-    let looking = async {
-        let session = match (&caller.proof, &gateway.sign_ins) {
-            (Proof::Session(id, _), Some(sign_ins)) => sign_ins.keeper.current(id).await,
-            _ => return gateway.users.know(&caller.identity).await,
-        };
-        match session {
-            Ok(Some(session)) => gateway.users.know(&Identity::of(&session)).await,
-            Ok(None) => Err(account::Error::UnknownIdentity),
-            Err(_) => Ok(caller.known.clone()),
-        }
-    };
-    let looked = tokio::time::timeout(LOOK, looking).await;
-    !matches!(looked, Ok(Err(error)) if !error.is_passing())
 }
 
 /// A ticket, without what this client does not see of one.

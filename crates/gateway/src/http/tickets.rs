@@ -13,11 +13,11 @@ use matchmaking::{Join, PlayerTicket};
 use notification::live::Told;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use sessions::Caller;
 use utoipa::ToSchema;
 
 use super::{Segment, failed};
 use crate::Gateway;
-use crate::caller::Caller;
 
 /// What a player asks for.
 #[derive(Debug, Deserialize, ToSchema)]

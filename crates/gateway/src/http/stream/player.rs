@@ -29,13 +29,13 @@ use notification::live::{Ear, Heard, Told};
 use runtime::Drain;
 use serde::Deserialize;
 use serde_json::json;
+use sessions::Caller;
 use tokio::time::{Instant, sleep_until};
 use utoipa::{IntoParams, ToSchema};
 
 use super::ticket::ended_early;
 use super::{Next, Source, answer, event, event_at, open, ticket_event};
 use crate::Gateway;
-use crate::caller::Caller;
 use crate::clients::Client;
 use crate::http::failed;
 use crate::http::notifications::{Languages, NotificationAnswer};

@@ -8,11 +8,11 @@ use base::error::chain;
 use futures::{Stream, StreamExt};
 use http_server::{Connection, Problem};
 use matchmaking::{Error, PlayerTicket};
+use sessions::Caller;
 use utoipa::ToSchema;
 
 use super::{Next, Source, answer, open, ticket_event};
 use crate::Gateway;
-use crate::caller::Caller;
 use crate::clients::Client;
 use crate::http::{Segment, failed};
 

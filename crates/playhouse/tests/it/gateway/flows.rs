@@ -5,8 +5,6 @@ mod browser;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use ::gateway::Sealer;
-use ::gateway::session::{Claim, Session, SessionId, SessionSecret, Sessions};
 use base::Clock;
 use config::{Secret, Setting};
 use redis_store::RedisStore;
@@ -14,6 +12,7 @@ use reqwest::header::CONTENT_TYPE;
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder, Response};
 use serde_json::json;
+use sessions::{Claim, Sealer, Session, SessionId, SessionSecret, SessionStore};
 use testkit::{Clients, Folder, OidcProvider, Uris, free_port};
 
 use self::browser::form;
@@ -140,9 +139,9 @@ impl Scene {
     }
 
     /// The sessions, as the processes see them.
-    pub(super) async fn sessions(&self) -> Sessions {
+    pub(super) async fn sessions(&self) -> SessionStore {
         let redis = redis_store::Redis::open(&self.fleet.redis.url(), PATIENCE).await.unwrap();
-        Sessions::new(&RedisStore::Redis(redis), "", Duration::from_secs(3600), Clock::system())
+        SessionStore::new(&RedisStore::Redis(redis), "", Duration::from_secs(3600), Clock::system())
     }
 
     /// Changes the session of a player.

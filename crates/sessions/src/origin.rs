@@ -1,4 +1,4 @@
-//! Origins: where the gateway is for a browser, and from where pages may call it.
+//! Origins: the gateway's own, and those of other pages that may call it and that a sign-in may return to.
 
 use std::fmt;
 
@@ -26,11 +26,11 @@ impl fmt::Display for Origin {
     }
 }
 
-/// Where players find the gateway: an origin, that is, nothing behind the port.
+/// The URL under which players reach the gateway: an origin, with nothing after the port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PublicUrl(pub Url);
 
-/// An http(s) URL with nothing behind its port.
+/// Parses an http(s) URL with nothing after its port.
 fn bare(value: &Value) -> Result<Url, Rejected> {
     let url = Url::parse(&String::parse(value)?).map_err(|error| Rejected::because(error.to_string()))?;
     if !matches!(url.scheme(), "http" | "https") || url.host().is_none() {

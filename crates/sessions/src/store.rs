@@ -1,12 +1,12 @@
-//! Sessions of browsers: what is kept of one, and where.
+//! The store of sessions, in Redis or in process.
 //!
-//! The browser has 256 random bits in a cookie. The store knows their SHA-256 only, so that whoever reads the store cannot pose
-//! as anybody; the issuer's tokens are sealed in it.
+//! The browser has 256 random bits in a cookie. The store has their SHA-256 only, so reading the store does not help to sign in as
+//! somebody else. The issuer's tokens in it are sealed.
 //!
 //! Invariants, each with a test over both adapters:
 //! - a session ends everywhere at once: every request reads the store
-//! - of all who want to refresh a session, one has the lease at a time; what a refresh brought is written under that lease or not at all
-//! - a session leaves the store by itself: when it has not been used for long, and at its end in any case
+//! - one process at a time holds the lease to refresh a session; a refreshed session is written under that lease or not at all
+//! - a session expires from the store: when it is idle for too long, and at its end in any case
 
 mod memory;
 mod redis;
@@ -25,10 +25,10 @@ use sha2::{Digest, Sha256};
 
 pub use redis_store::Error;
 
-/// How long before it expires an access token is refreshed, so that what is done with it has time; in milliseconds.
+/// How long before its expiry an access token is refreshed, in milliseconds, so that a request can still use it.
 const EARLY: i64 = 5_000;
 
-/// What the cookie holds. Whoever has it is signed in.
+/// The value of the session cookie, which proves a sign-in.
 #[derive(Clone)]
 pub struct SessionSecret(String);
 
@@ -37,7 +37,7 @@ impl SessionSecret {
         Self(oidc::random_token())
     }
 
-    /// What a browser sent.
+    /// The value that a browser sent.
     pub fn of_cookie(text: &str) -> Self {
         Self(text.to_owned())
     }
@@ -57,7 +57,7 @@ impl fmt::Debug for SessionSecret {
     }
 }
 
-/// The name of a session: no secret, for the secret cannot be found from it.
+/// The name of a session. Not a secret: it is the SHA-256 of one.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct SessionId(Arc<str>);
 
@@ -74,34 +74,34 @@ impl fmt::Debug for SessionId {
     }
 }
 
-/// A session as it is kept.
+/// A session as it is stored.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Session {
-    /// Whose it is, for the audit log.
+    /// The user, for the audit log.
     pub user_id: Uuid,
     pub issuer: String,
     pub subject: String,
-    /// What the issuer calls the session there.
+    /// The issuer's own id of the session.
     pub sid: Option<String>,
     pub name: Option<String>,
     pub roles: Vec<Role>,
     /// The issuer's tokens, sealed.
     pub tokens: String,
-    /// When to refresh it; not at all if the issuer gave nothing to refresh with. In milliseconds, as all times here.
+    /// When to refresh it; none if the issuer gave no refresh token. In milliseconds, as all times here.
     pub refresh_after: Option<i64>,
-    /// Until when it may be used although it could not be refreshed.
+    /// Until when it is accepted although it could not be refreshed.
     pub valid_until: i64,
-    /// When it is over, used or not.
+    /// When it ends, used or not.
     pub ends_at: i64,
 }
 
 impl Session {
-    /// When it is over, used or not.
+    /// When it ends, used or not.
     pub fn ends_at(&self) -> Timestamp {
         Timestamp::from_millis(self.ends_at)
     }
 
-    /// Sets when it is refreshed, and how long it lasts without that, for an access token that expires then.
+    /// Sets when it is refreshed and how long it lasts without, for an access token that expires at `expires_at`.
     pub(crate) fn run_until(
         &mut self,
         now: Timestamp,
@@ -110,17 +110,17 @@ impl Session {
         grace: Duration,
     ) {
         let (now, expiry) = (now.as_millis(), expires_at.as_millis());
-        // One that lives for a moment only is refreshed at half of it.
+        // A very short one is refreshed at half its life.
         let due = (expiry - EARLY).max(now + (expiry - now) / 2);
         self.refresh_after = refreshable.then_some(due);
         self.valid_until = expires_at.after(grace).as_millis();
         if !refreshable {
-            // Nobody will ask the issuer about it again.
+            // The issuer is never asked about it again.
             self.ends_at = self.ends_at.min(self.valid_until);
         }
     }
 
-    /// The groups that it can be ended with: by the issuer's session, and by the person.
+    /// The groups that it is a member of: the issuer's session, and the person.
     fn groups(&self) -> Vec<Group> {
         let of_sid = match &self.sid {
             Some(sid) => Group::of_sid(&self.issuer, sid),
@@ -139,7 +139,7 @@ impl Group {
         Self(format!("sid:{}", hex(&[issuer, sid])))
     }
 
-    /// Those of a person of which the issuer has not told the name.
+    /// The sessions of a person that have no `sid`.
     pub fn without_sid(issuer: &str, subject: &str) -> Self {
         Self(format!("nameless:{}", hex(&[issuer, subject])))
     }
@@ -149,35 +149,35 @@ impl Group {
     }
 }
 
-/// A session, and how often it has been replaced.
+/// A session, and how often it was replaced.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub session: Session,
     pub version: u64,
 }
 
-/// What came of wanting to refresh a session.
+/// The result of claiming the refresh of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Claim {
-    /// Nobody else refreshes it while the lease lasts.
+    /// The caller refreshes it; no other process does while the lease lasts.
     Yours(Lease),
-    /// Somebody else is at it.
+    /// Another process refreshes it.
     Busy,
-    /// It has been refreshed since it was read.
+    /// It was replaced after it was read.
     Moved,
     Gone,
 }
 
-/// The right to replace one session.
+/// The right to replace one session, with its fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
     id: SessionId,
     fence: String,
 }
 
-/// The sessions. Clones are the same.
+/// The store of sessions. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
-pub struct Sessions {
+pub struct SessionStore {
     adapter: Adapter,
     idle: Duration,
     clock: Clock,
@@ -189,18 +189,18 @@ enum Adapter {
     Redis(Arc<redis::Redis>),
 }
 
-/// Calls the same method of whichever adapter there is.
+/// Calls the same method of either adapter.
 macro_rules! each {
-    ($sessions:expr, $adapter:ident => $call:expr) => {
-        match &$sessions.adapter {
+    ($store:expr, $adapter:ident => $call:expr) => {
+        match &$store.adapter {
             Adapter::Memory($adapter) => $call,
             Adapter::Redis($adapter) => $call,
         }
     };
 }
 
-impl Sessions {
-    /// Sessions that are forgotten when they have not been used for `idle`.
+impl SessionStore {
+    /// Opens the store. It drops a session that is not read for `idle`.
     pub fn new(redis_store: &RedisStore, prefix: &str, idle: Duration, clock: Clock) -> Self {
         let adapter = match redis_store {
             RedisStore::Memory => Adapter::Memory(Arc::new(memory::Memory::new(clock.clone()))),
@@ -215,24 +215,24 @@ impl Sessions {
         each!(self, store => store.insert(id, session, life, longest).await)
     }
 
-    /// Reads a session, which counts as a use of it.
+    /// Reads a session, which counts as using it.
     pub async fn read(&self, id: &SessionId) -> Result<Option<Found>, Error> {
         let found = each!(self, store => store.read(id, self.idle).await)?;
         Ok(found.filter(|found| found.session.ends_at > self.now().as_millis()))
     }
 
-    /// Asks for the right to refresh a session that was read with this version.
+    /// Claims the refresh of a session that was read with this version, for the duration `lease`.
     pub async fn claim(&self, id: &SessionId, version: u64, lease: Duration) -> Result<Claim, Error> {
         let fence = oidc::random_token();
         each!(self, store => store.claim(id, version, fence, lease).await)
     }
 
-    /// Goes on holding the right. False if it has been lost.
+    /// Renews a lease. Returns false if it was lost.
     pub async fn keep(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
         each!(self, store => store.keep(lease, length).await)
     }
 
-    /// Writes what the refresh brought, and gives the right back. False if it had been lost: then nothing is written.
+    /// Writes a refreshed session and releases the lease. Returns false, and writes nothing, if the lease was lost.
     pub async fn replace(&self, lease: &Lease, session: &Session) -> Result<bool, Error> {
         let life = self.life(session);
         each!(self, store => store.replace(lease, session, life).await)
@@ -243,24 +243,24 @@ impl Sessions {
         each!(self, store => store.remove(id, &session.groups()).await)
     }
 
-    /// Ends all sessions of a group, and says how many there were.
+    /// Ends all sessions of a group. Returns how many there were.
     pub async fn remove_group(&self, group: &Group) -> Result<usize, Error> {
         each!(self, store => store.remove_group(group).await)
     }
 
-    /// Remembers that something which may be used once has been.
+    /// Marks a one-time word as used, for the duration `remember`.
     pub async fn use_up(&self, what: &str, remember: Duration) -> Result<(), Error> {
         let what = hex(&[what]);
         each!(self, store => store.use_up(&what, remember).await)
     }
 
-    /// Whether it has been used.
+    /// Whether a one-time word was used.
     pub async fn is_used_up(&self, what: &str) -> Result<bool, Error> {
         let what = hex(&[what]);
         each!(self, store => store.is_used_up(&what).await)
     }
 
-    /// The sessions that end from now on, told to those who hold something open for one. Ends when the store is lost.
+    /// Subscribes to the ends of sessions, for those who hold a stream open for one. The stream ends when the store is lost.
     pub async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
         each!(self, store => store.ends().await)
     }
@@ -269,7 +269,7 @@ impl Sessions {
         self.clock.now()
     }
 
-    /// How long the store keeps it unused.
+    /// How long the store keeps a session that is not read.
     fn life(&self, session: &Session) -> Duration {
         self.idle.min(self.until(session.ends_at))
     }
@@ -279,7 +279,7 @@ impl Sessions {
     }
 }
 
-/// The SHA-256 of texts, in hexadecimal digits. With their lengths in front, no end of one passes for the beginning of another.
+/// The SHA-256 of texts in hexadecimal digits. Each text follows its length, so texts cannot be shifted into one another.
 fn hex(texts: &[&str]) -> String {
     let hash = texts.iter().fold(Sha256::new(), |hash, text| {
         hash.chain_update((text.len() as u64).to_be_bytes()).chain_update(text)

@@ -1,5 +1,5 @@
-//! The gateway's parts on real servers.
+//! Sessions on real servers.
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
-mod sessions;
+mod store;

@@ -1,16 +1,16 @@
 //! The audit log: security events as log lines of the target `audit`, and counted.
 //!
-//! A line says what happened, from which address and to whom, and never holds a token, a cookie or a code.
+//! A line has the event, the address and the user, and never a token, a cookie or a code.
 
 use std::net::IpAddr;
 
 use account::UserId;
 
-use crate::metrics::{EventLabels, Metrics};
+use crate::metrics::Metrics;
 
-/// What is written down.
+/// A security event. The gateway notes its own here too, so that there is one audit log and one counter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub enum SecurityEvent {
     SignedIn,
     SignInFailed,
     SignedOut,
@@ -23,9 +23,9 @@ pub(crate) enum Event {
     RateLimited,
 }
 
-impl Event {
+impl SecurityEvent {
     #[cfg(test)]
-    pub(crate) const ALL: [Self; 10] = [
+    const ALL: [Self; 10] = [
         Self::SignedIn,
         Self::SignInFailed,
         Self::SignedOut,
@@ -38,7 +38,7 @@ impl Event {
         Self::RateLimited,
     ];
 
-    pub(crate) const fn word(self) -> &'static str {
+    const fn word(self) -> &'static str {
         match self {
             Self::SignedIn => "signed_in",
             Self::SignInFailed => "sign_in_failed",
@@ -54,18 +54,18 @@ impl Event {
     }
 }
 
-/// Writes the audit log. Clones are the same.
+/// Writes the audit log. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
-pub(crate) struct Audit(Metrics);
+pub struct Audit(Metrics);
 
 impl Audit {
-    pub(crate) const fn new(metrics: Metrics) -> Self {
+    pub const fn new(metrics: Metrics) -> Self {
         Self(metrics)
     }
 
-    /// Writes down an event, with what is known of whom it concerns and why.
-    pub(crate) fn note(&self, event: Event, address: Option<IpAddr>, user: Option<UserId>, why: &str) {
-        self.0.security_events.get_or_create(&EventLabels { event: event.word() }).inc();
+    /// Logs and counts an event, with the address and the user as far as they are known.
+    pub fn note(&self, event: SecurityEvent, address: Option<IpAddr>, user: Option<UserId>, why: &str) {
+        self.0.security_event(event.word());
         let (address, user) = (address.map(tracing::field::display), user.map(tracing::field::display));
         tracing::info!(target: "audit", event = event.word(), address, user, why, "security event");
     }
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn every_event_has_its_own_word() {
-        let words: HashSet<&str> = Event::ALL.map(Event::word).into();
-        assert_eq!(words.len(), Event::ALL.len());
+        let words: HashSet<&str> = SecurityEvent::ALL.map(SecurityEvent::word).into();
+        assert_eq!(words.len(), SecurityEvent::ALL.len());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use account::Role;
 use futures::StreamExt;
 use futures::future::join_all;
-use gateway::session::{Claim, Found, Group, Lease, Session, SessionId, Sessions};
+use sessions::{Claim, Found, Group, Lease, Session, SessionId, SessionStore};
 use testkit::{Redis, need};
 
 use self::setup::{ISSUER, PATIENCE, Setup, id};
@@ -52,14 +52,14 @@ on_both! {
     a_word_is_used_once
 }
 
-async fn claimed(sessions: &Sessions, id: &SessionId, version: u64, lease: Duration) -> Lease {
+async fn claimed(sessions: &SessionStore, id: &SessionId, version: u64, lease: Duration) -> Lease {
     match sessions.claim(id, version, lease).await.unwrap() {
         Claim::Yours(lease) => lease,
         other => panic!("{other:?}"),
     }
 }
 
-async fn is_there(sessions: &Sessions, id: &SessionId) -> bool {
+async fn is_there(sessions: &SessionStore, id: &SessionId) -> bool {
     sessions.read(id).await.unwrap().is_some()
 }
 

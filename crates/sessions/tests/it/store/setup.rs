@@ -6,8 +6,8 @@ use std::time::Duration;
 use account::Role;
 use base::Clock;
 use base::Timestamp;
-use gateway::session::{Session, SessionId, SessionSecret, Sessions};
 use redis_store::RedisStore;
+use sessions::{Session, SessionId, SessionSecret, SessionStore};
 use testkit::{Keyspace, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
@@ -31,15 +31,15 @@ impl Setup {
     }
 
     /// The stores of three processes. In process there is one, which all see.
-    pub(crate) async fn stores(&self, idle: Duration) -> [Sessions; 3] {
+    pub(crate) async fn stores(&self, idle: Duration) -> [SessionStore; 3] {
         let Some(keyspace) = &self.redis else {
-            let one = Sessions::new(&RedisStore::Memory, "", idle, self.clock.clone());
+            let one = SessionStore::new(&RedisStore::Memory, "", idle, self.clock.clone());
             return [one.clone(), one.clone(), one];
         };
         let open = async || {
             let redis_store =
                 RedisStore::Redis(redis_store::Redis::open(keyspace.url(), PATIENCE).await.unwrap());
-            Sessions::new(&redis_store, keyspace.prefix(), idle, self.clock.clone())
+            SessionStore::new(&redis_store, keyspace.prefix(), idle, self.clock.clone())
         };
         [open().await, open().await, open().await]
     }

@@ -1,4 +1,4 @@
-//! Sealing what is kept where others may read it: tokens in the store, a sign-in in the browser.
+//! Seals data that others may read: tokens in the store, the state of a sign-in in the browser.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,17 +9,17 @@ use base64::prelude::BASE64_URL_SAFE_NO_PAD as BASE64;
 use config::Secret;
 use sha2::{Digest, Sha256};
 
-/// Seals and opens (AES-256-GCM). Clones are the same.
+/// Seals and opens texts (AES-256-GCM). Cheap to clone; clones share state.
 #[derive(Clone)]
 pub struct Sealer(Arc<[RandomizedNonceKey]>);
 
-/// A key could not be made, or nothing could be sealed with it. Neither happens with keys of the right length.
+/// A key could not be made or used. Does not happen with keys of the right length.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the cipher failed")]
 pub struct CipherFailed;
 
 impl Sealer {
-    /// Seals with the first of these secrets, and opens what was sealed with any: so they can be changed one after the other.
+    /// Seals with the first secret and opens with any of them, so that secrets can be rotated.
     pub fn new(secrets: &[Secret]) -> Result<Self, CipherFailed> {
         let key = |secret: &Secret| {
             let key = Sha256::digest(secret.expose());
@@ -29,7 +29,7 @@ impl Sealer {
         if keys.is_empty() { Self::of_this_process() } else { Ok(Self(keys.into())) }
     }
 
-    /// With a key that nobody else has, and that is gone with the process.
+    /// Makes a random key that is gone with the process.
     fn of_this_process() -> Result<Self, CipherFailed> {
         let mut key = [0; 32];
         aws_lc_rs::rand::fill(&mut key).map_err(|_| CipherFailed)?;
@@ -37,7 +37,7 @@ impl Sealer {
         Ok(Self(vec![key].into()))
     }
 
-    /// Seals a text. It can be opened only for the same `purpose`, so nothing can be put in another's place.
+    /// Seals a text. It opens only for the same `purpose`, so one sealed text cannot stand in for another.
     pub fn seal(&self, purpose: &str, text: &str) -> Result<String, CipherFailed> {
         let mut sealed = text.as_bytes().to_vec();
         let key = self.0.first().ok_or(CipherFailed)?;
@@ -48,7 +48,7 @@ impl Sealer {
         Ok(BASE64.encode(whole))
     }
 
-    /// Opens what was sealed for this purpose; nothing if anybody has changed it, or sealed it with a key that is not ours.
+    /// Opens a text that was sealed for `purpose`. Returns none if it was changed or its key is unknown.
     pub fn open(&self, purpose: &str, sealed: &str) -> Option<String> {
         let whole = BASE64.decode(sealed).ok()?;
         let (nonce, rest) = whole.split_at_checked(NONCE_LEN)?;

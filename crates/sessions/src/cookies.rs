@@ -1,35 +1,42 @@
-//! Cookies: read from a request, written into an answer.
+//! Cookies: read from a request, written into a response.
 //!
-//! Where players come by https, their names begin with `__Host-Http-`, which makes browsers refuse them unless they are secure,
-//! of this host alone and out of reach of scripts. On loopback, without TLS, no browser would take such a cookie from every
-//! address: there they are plain, and only there.
+//! Over https their names begin with `__Host-Http-`: browsers then refuse them unless they are secure, bound to this host and out of
+//! reach of scripts. Browsers do not accept such cookies on every loopback address without TLS. Only there the names are plain.
 
 use std::time::Duration;
 
 use ::http::header::{COOKIE, SET_COOKIE};
 use ::http::{HeaderMap, HeaderValue};
 
+use crate::store::{SessionId, SessionSecret};
+
 const SESSION: &str = "playhouse";
 const SIGN_IN: &str = "playhouse-sign-in-";
 const PREFIX: &str = "__Host-Http-";
 
-/// How cookies of this gateway are written.
+/// Names, writes and removes the cookies of the gateway.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Cookies {
+pub struct Cookies {
     secure: bool,
 }
 
 impl Cookies {
-    /// Secure, unless the gateway is found by http on this machine.
+    /// Makes secure cookies, or plain ones for a gateway on loopback without TLS.
     pub(crate) const fn new(secure: bool) -> Self {
         Self { secure }
     }
 
-    pub(crate) fn session(self) -> String {
+    /// The name of the session cookie.
+    pub fn session(self) -> String {
         self.name(SESSION)
     }
 
-    /// The cookie of one attempt to sign in, which its state names.
+    /// The session that the request's cookie names, if it has one.
+    pub(crate) fn session_id(self, headers: &HeaderMap) -> Option<SessionId> {
+        get(headers, &self.session()).map(|secret| SessionSecret::of_cookie(secret).id())
+    }
+
+    /// The name of the cookie of one sign-in attempt, found by its state.
     pub(crate) fn sign_in(self, state: &str) -> String {
         let start = state.get(..12).unwrap_or(state);
         format!("{}{start}", self.name(SIGN_IN))
@@ -40,25 +47,25 @@ impl Cookies {
         format!("{prefix}{name}")
     }
 
-    /// The names of all attempts to sign in that the browser remembers.
+    /// The names of the cookies of all sign-in attempts in the request.
     pub(crate) fn sign_ins(self, headers: &HeaderMap) -> Vec<String> {
         let start = self.name(SIGN_IN);
         pairs(headers).filter(|(name, _)| name.starts_with(&start)).map(|(name, _)| name.to_owned()).collect()
     }
 
-    /// Adds a cookie to an answer.
-    pub(crate) fn set(self, headers: &mut HeaderMap, name: &str, value: &str, life: Duration) {
+    /// Adds a cookie to a response.
+    pub fn set(self, headers: &mut HeaderMap, name: &str, value: &str, life: Duration) {
         self.write(headers, name, value, life.as_secs());
     }
 
-    /// Has the browser forget a cookie.
-    pub(crate) fn forget(self, headers: &mut HeaderMap, name: &str) {
+    /// Removes a cookie from the browser.
+    pub fn forget(self, headers: &mut HeaderMap, name: &str) {
         self.write(headers, name, "", 0);
     }
 
     fn write(self, headers: &mut HeaderMap, name: &str, value: &str, seconds: u64) {
         let secure = if self.secure { "; Secure" } else { "" };
-        // Lax: the way back from the issuer is a link from another site. What changes anything needs a header as well.
+        // Lax: the issuer's redirect back is a navigation from another site. Requests that change something need a header as well.
         let cookie = format!("{name}={value}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}");
         if let Ok(mut cookie) = HeaderValue::from_str(&cookie) {
             cookie.set_sensitive(true);
@@ -67,7 +74,7 @@ impl Cookies {
     }
 }
 
-/// The value of a cookie. Of several with one name none counts: one of them may have been planted.
+/// Returns the value of a cookie. Returns none if there are several of that name: one of them may have been planted.
 pub(crate) fn get<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let mut found = pairs(headers).filter(|(found, _)| *found == name).map(|(_, value)| value);
     found.next().filter(|value| !value.is_empty() && found.next().is_none())

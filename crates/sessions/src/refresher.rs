@@ -1,12 +1,12 @@
-//! Keeping sessions alive: the refresh of an access token that has expired, once for all who wait for it.
+//! Refreshes sessions whose access token expires, once for all requests that wait for it.
 //!
-//! Redeeming a refresh token twice is what issuers take for theft, so it must not happen however many requests of a player
-//! arrive at however many processes. In this process they queue for one task; between processes the session's lease decides. The
-//! lease is kept for as long as the issuer takes to answer. The task goes on when the request that began it is gone: an answer
-//! that nobody wrote down would be a session lost. For the same reason a store that is away at that moment is waited for.
+//! Issuers take a refresh token that is redeemed twice for theft. So it must not happen, however many requests of a player arrive at
+//! however many processes. Within a process, requests queue for one task; between processes, the session's lease decides. The task
+//! renews the lease until the issuer answers. It continues when the request that started it is gone, and it waits for a store that
+//! is away: an answer that is not written loses the session.
 //!
-//! A session ends when the issuer says that it has ended, and when it could not be refreshed for too long; not because somebody
-//! made a mistake in the settings or changed the issuer's keys.
+//! A session ends when the issuer says so, or when it could not be refreshed for `refresh_grace`. It does not end because of a mistake
+//! in the settings or a change of the issuer's keys.
 
 use std::time::Duration;
 
@@ -17,64 +17,64 @@ use oidc::{Error as IssuerError, Provider, Refused, Tokens};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use crate::audit::{Audit, Event};
+use crate::audit::{Audit, SecurityEvent};
+use crate::keyed_mutex::KeyedMutex;
 use crate::metrics::Metrics;
 use crate::seal::Sealer;
-use crate::session::{Claim, Error, Found, Lease, Session, SessionId, Sessions};
-use crate::turns::Turns;
+use crate::store::{Claim, Error, Found, Lease, Session, SessionId, SessionStore};
 use crate::users::roles;
 
-/// How long the right to refresh is held without a word, and how often it is renewed.
+/// How long a lease lasts without renewal, and how often it is renewed.
 const LEASE: Duration = Duration::from_secs(5);
 const RENEW: Duration = Duration::from_millis(1_500);
-/// Between looks at what another process is doing.
-const LOOK: Duration = Duration::from_millis(20);
-/// Between attempts to write down what a refresh brought.
-const WRITE_AGAIN: Duration = Duration::from_millis(100);
-/// How long a request waits for a refresh, whoever does it: longer than it takes to take over from a process that died.
-const PATIENCE: Duration = Duration::from_secs(8);
-/// How long an issuer that is away is left alone.
-const AGAIN: Duration = Duration::from_secs(5);
+/// Between two reads of a session that another process refreshes.
+const POLL: Duration = Duration::from_millis(20);
+/// Between attempts to write a refreshed session.
+const WRITE_RETRY: Duration = Duration::from_millis(100);
+/// How long a request waits for a refresh: longer than `LEASE`, so that a process can take over from one that died.
+const WAIT: Duration = Duration::from_secs(8);
+/// How soon a session is refreshed again after the issuer failed.
+const RETRY: Duration = Duration::from_secs(5);
 
-/// The tokens of a session, as they are sealed.
+/// The issuer's tokens of a session: what is sealed in [`Session::tokens`].
 #[derive(Serialize, Deserialize)]
-pub(crate) struct Kept {
+pub(crate) struct IssuerTokens {
     pub(crate) refresh: Option<String>,
     pub(crate) id: Option<String>,
 }
 
-/// Reads sessions, and refreshes them when it is time. Clones are the same.
+/// Reads sessions and refreshes those that are due. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
-pub(crate) struct Keeper {
-    pub(crate) sessions: Sessions,
+pub struct SessionRefresher {
+    pub(crate) store: SessionStore,
     pub(crate) provider: Provider,
     pub(crate) sealer: Sealer,
     pub(crate) clock: Clock,
-    /// How long a session may be used that cannot be refreshed because the issuer is away.
+    /// How long a session is accepted that cannot be refreshed because the issuer is away.
     pub(crate) grace: Duration,
     pub(crate) metrics: Metrics,
     pub(crate) audit: Audit,
-    /// Those who want to refresh the same session in this process, one at a time.
-    pub(crate) turns: Turns<SessionId>,
+    /// One refresh at a time per session in this process.
+    pub(crate) refreshing: KeyedMutex<SessionId>,
 }
 
-impl Keeper {
-    /// The session as it is now; none if there is none, or not any more.
-    pub(crate) async fn current(&self, id: &SessionId) -> Result<Option<Session>, Error> {
-        let session = match self.sessions.read(id).await? {
+impl SessionRefresher {
+    /// Reads a session, and refreshes it first if it is due. Returns none if it does not exist or has ended.
+    pub async fn current(&self, id: &SessionId) -> Result<Option<Session>, Error> {
+        let session = match self.store.read(id).await? {
             Some(found) if self.is_due(&found.session) => found.session,
             found => return Ok(found.map(|found| found.session)),
         };
-        let turn = self.turns.of(id);
-        let (keeper, id) = (self.clone(), id.clone());
-        // A task of its own: it goes on when the caller does not.
+        let mutex = self.refreshing.of(id);
+        let (refresher, id) = (self.clone(), id.clone());
+        // A task of its own: it continues when the request is dropped.
         let task = tokio::spawn(async move {
-            let _turn = turn.lock().await;
-            keeper.refreshed(&id).await
+            let _turn = mutex.lock().await;
+            refresher.refreshed(&id).await
         });
-        match tokio::time::timeout(PATIENCE, task).await {
+        match tokio::time::timeout(WAIT, task).await {
             Ok(Ok(refreshed)) => refreshed,
-            // The issuer takes long, or we failed; neither is a reason to turn the player away.
+            // The issuer is slow, or the task failed. Neither signs the player out.
             _ => Ok((session.valid_until > self.now()).then_some(session)),
         }
     }
@@ -87,20 +87,20 @@ impl Keeper {
         self.clock.now().as_millis()
     }
 
-    /// Refreshes, or waits until somebody else has.
+    /// Refreshes the session, or waits until another process has.
     async fn refreshed(&self, id: &SessionId) -> Result<Option<Session>, Error> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + WAIT;
         loop {
-            let Some(Found { session, version }) = self.sessions.read(id).await? else { return Ok(None) };
+            let Some(Found { session, version }) = self.store.read(id).await? else { return Ok(None) };
             if !self.is_due(&session) {
                 return Ok(Some(session));
             }
-            match self.sessions.claim(id, version, LEASE).await? {
+            match self.store.claim(id, version, LEASE).await? {
                 Claim::Yours(lease) => return self.refresh(id, session, &lease).await,
                 Claim::Gone => return Ok(None),
                 Claim::Moved => {}
-                Claim::Busy if Instant::now() < deadline => tokio::time::sleep(LOOK).await,
-                // Whoever is at it takes long.
+                Claim::Busy if Instant::now() < deadline => tokio::time::sleep(POLL).await,
+                // The process that holds the lease is slow.
                 Claim::Busy => return Ok((session.valid_until > self.now()).then_some(session)),
             }
         }
@@ -112,33 +112,33 @@ impl Keeper {
         session: Session,
         lease: &Lease,
     ) -> Result<Option<Session>, Error> {
-        let kept = self.open(id, &session);
-        let Some(refresh_token) = kept.as_ref().and_then(|kept| kept.refresh.as_deref()) else {
-            // Sealed with a key that we no longer have.
+        let held = self.open(id, &session);
+        let Some(refresh_token) = held.as_ref().and_then(|held| held.refresh.as_deref()) else {
+            // They are sealed with a key that is no longer configured.
             return self.end(id, &session, "its tokens cannot be opened").await;
         };
         runtime::fault::point("gateway.refresh");
         match self.holding(lease, self.provider.refresh(refresh_token)).await {
             Ok(tokens) => {
-                let session = match self.renewed(id, &session, kept.as_ref(), &tokens).await {
+                let session = match self.renewed(id, &session, held.as_ref(), &tokens).await {
                     Ok(session) => session,
                     Err(why) => return self.end(id, &session, &why).await,
                 };
                 self.metrics.refreshed("refreshed");
-                // Lost if the lease was: then another has refreshed it since, or it was ended, and that counts.
+                // Not written if the lease was lost: then another process has refreshed or ended the session, and that counts.
                 self.write(id, lease, session).await
             }
-            // Only the word that the token is no good ends a session.
+            // Only `invalid_grant` ends a session.
             Err(error) if !error.is_invalid_grant() && session.valid_until > self.now() => {
                 self.not_now(&error);
-                let again = self.clock.now().after(AGAIN).as_millis();
+                let again = self.clock.now().after(RETRY).as_millis();
                 self.write(id, lease, Session { refresh_after: Some(again), ..session }).await
             }
             Err(error) => {
                 self.metrics.refreshed("refused");
-                // If the lease was lost, another may have refreshed it, and this answer is about a token that is spent.
-                if !self.sessions.keep(lease, LEASE).await? {
-                    return Ok(self.sessions.read(id).await?.map(|found| found.session));
+                // If the lease was lost, another process may have refreshed it, and the refused token is the spent one.
+                if !self.store.keep(lease, LEASE).await? {
+                    return Ok(self.store.read(id).await?.map(|found| found.session));
                 }
                 self.end(id, &session, &reason(&error)).await
             }
@@ -155,7 +155,7 @@ impl Keeper {
         }
     }
 
-    /// Waits for the issuer, and holds the lease meanwhile.
+    /// Waits for the issuer and renews the lease meanwhile.
     async fn holding(
         &self,
         lease: &Lease,
@@ -166,8 +166,8 @@ impl Keeper {
             tokio::select! {
                 answer = &mut answer => return answer,
                 () = tokio::time::sleep(RENEW) => {
-                    // If it is lost the answer will not be written; but it has to be waited for all the same.
-                    let _ = self.sessions.keep(lease, LEASE).await;
+                    // The answer is awaited even if the lease is lost: the refresh token is spent by then.
+                    let _ = self.store.keep(lease, LEASE).await;
                 }
             }
         }
@@ -176,12 +176,12 @@ impl Keeper {
     async fn write(&self, id: &SessionId, lease: &Lease, session: Session) -> Result<Option<Session>, Error> {
         let deadline = Instant::now() + LEASE;
         loop {
-            match self.sessions.replace(lease, &session).await {
+            match self.store.replace(lease, &session).await {
                 Ok(true) => return Ok(Some(session)),
-                // Also if it was written, and only the answer was lost.
-                Ok(false) => return Ok(self.sessions.read(id).await?.map(|found| found.session)),
+                // Also if an earlier attempt wrote it and its answer was lost.
+                Ok(false) => return Ok(self.store.read(id).await?.map(|found| found.session)),
                 Err(error) if error.is_passing() && Instant::now() < deadline => {
-                    tokio::time::sleep(WRITE_AGAIN).await;
+                    tokio::time::sleep(WRITE_RETRY).await;
                 }
                 Err(error) => return Err(error),
             }
@@ -189,18 +189,18 @@ impl Keeper {
     }
 
     async fn end(&self, id: &SessionId, session: &Session, why: &str) -> Result<Option<Session>, Error> {
-        self.sessions.remove(id, session).await?;
+        self.store.remove(id, session).await?;
         let user = UserId::from_uuid(session.user_id);
-        self.audit.note(Event::SessionEndedByIssuer, None, Some(user), why);
+        self.audit.note(SecurityEvent::SessionEndedByIssuer, None, Some(user), why);
         Ok(None)
     }
 
-    /// The session with what a refresh brought.
+    /// Returns the session with the new tokens; fails with the reason to end it.
     async fn renewed(
         &self,
         id: &SessionId,
         session: &Session,
-        kept: Option<&Kept>,
+        held: Option<&IssuerTokens>,
         tokens: &Tokens,
     ) -> Result<Session, String> {
         let mut renewed = session.clone();
@@ -210,36 +210,42 @@ impl Keeper {
                     return Err("the issuer refreshed it for somebody else".to_owned());
                 }
                 Ok(claims) => renewed.name = claims.name.or(renewed.name),
-                // The issuer itself has just given it to us. That its key is not to be had at the moment costs nobody the session.
+                // The token came from the issuer itself over TLS. A key that cannot be fetched right now must not end the session.
                 Err(Refused::UnknownKey | Refused::Unavailable(_)) => {}
                 Err(refused) => return Err(refused.to_string()),
             }
         }
-        // One that we cannot read is nobody's mistake; then the roles stay.
+        // Access tokens may be opaque; then the roles stay.
         if let Ok(access) = self.provider.verify_access(tokens.access_token.expose()).await
             && access.subject == session.subject
         {
             renewed.roles = roles(&access);
         }
-        let before = kept.map(|kept| (kept.refresh.clone(), kept.id.clone())).unwrap_or_default();
+        let before = held.map(|held| (held.refresh.clone(), held.id.clone())).unwrap_or_default();
         let text = |token: &Option<oidc::Token>| token.as_ref().map(|token| token.expose().to_owned());
-        let kept = Kept {
+        let held = IssuerTokens {
             refresh: text(&tokens.refresh_token).or(before.0),
             id: text(&tokens.id_token).or(before.1),
         };
-        self.keep(id, &mut renewed, &kept, tokens.expires_at);
+        self.seal(id, &mut renewed, &held, tokens.expires_at);
         Ok(renewed)
     }
 
-    /// Writes tokens into a session, and when they are to be refreshed.
-    pub(crate) fn keep(&self, id: &SessionId, session: &mut Session, kept: &Kept, expires_at: Timestamp) {
-        let text = serde_json::to_string(kept).unwrap_or_default();
+    /// Seals tokens into a session and sets when they are refreshed.
+    pub(crate) fn seal(
+        &self,
+        id: &SessionId,
+        session: &mut Session,
+        tokens: &IssuerTokens,
+        expires_at: Timestamp,
+    ) {
+        let text = serde_json::to_string(tokens).unwrap_or_default();
         session.tokens = self.sealer.seal(&purpose(id), &text).unwrap_or_default();
-        session.run_until(self.clock.now(), expires_at, kept.refresh.is_some(), self.grace);
+        session.run_until(self.clock.now(), expires_at, tokens.refresh.is_some(), self.grace);
     }
 
-    /// The tokens of a session.
-    pub(crate) fn open(&self, id: &SessionId, session: &Session) -> Option<Kept> {
+    /// Opens the tokens of a session. Returns none if their key is no longer configured.
+    pub(crate) fn open(&self, id: &SessionId, session: &Session) -> Option<IssuerTokens> {
         let text = self.sealer.open(&purpose(id), &session.tokens)?;
         serde_json::from_str(&text).ok()
     }
@@ -249,7 +255,7 @@ fn purpose(id: &SessionId) -> String {
     format!("session:{}", id.as_str())
 }
 
-/// What the audit log says of an answer: an error word of the standard, and nothing that somebody made up.
+/// Describes an answer for the audit log, by the standard's error word and without text of the issuer's own.
 fn reason(error: &IssuerError) -> String {
     match error {
         IssuerError::Rejected { error, .. } => format!("the issuer does not refresh it: {error}"),

@@ -1,0 +1,53 @@
+//! Metrics of sign-in and sessions. Their names begin with `playhouse_gateway`, because it is the role that serves them.
+
+use std::sync::Arc;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// Metrics of sign-in and sessions. Cheap to clone; clones share state.
+#[derive(Clone, Debug)]
+pub struct Metrics(Arc<Instruments>);
+
+#[derive(Debug)]
+struct Instruments {
+    security_events: Family<EventLabels, Counter>,
+    refreshes: Family<OutcomeLabels, Counter>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct EventLabels {
+    event: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OutcomeLabels {
+    outcome: &'static str,
+}
+
+impl Metrics {
+    pub fn new(registry: &mut Registry) -> Self {
+        let this = Instruments { security_events: Family::default(), refreshes: Family::default() };
+        registry.register(
+            "playhouse_gateway_security_events",
+            "Security events, as the audit log has them",
+            this.security_events.clone(),
+        );
+        registry.register(
+            "playhouse_gateway_refreshes",
+            "Sessions that were refreshed at the issuer, by what came of it",
+            this.refreshes.clone(),
+        );
+        Self(Arc::new(this))
+    }
+
+    pub(crate) fn security_event(&self, event: &'static str) {
+        self.0.security_events.get_or_create(&EventLabels { event }).inc();
+    }
+
+    pub(crate) fn refreshed(&self, outcome: &'static str) {
+        self.0.refreshes.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+}

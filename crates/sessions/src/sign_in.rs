@@ -1,0 +1,349 @@
+//! Signs browsers in at the issuer and out again.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::HeaderMap;
+use account::Role;
+use base::Clock;
+use base::error::{Coded, chain};
+use oidc::{Authorize, Pkce, Token, Tokens};
+use serde::{Deserialize, Serialize};
+use url::Url;
+
+use crate::cookies::{self, Cookies};
+use crate::origin::Origin;
+use crate::refresher::{IssuerTokens, SessionRefresher};
+use crate::store::{Group, Session, SessionId, SessionSecret};
+use crate::users::{Identity, KnownUser, Users, roles};
+
+/// How long a player may take to sign in at the issuer.
+pub const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long after its expiry a logout token is remembered, because clocks differ.
+const SKEW: Duration = Duration::from_secs(600);
+/// How long the issuer may take to revoke a refresh token, while the player waits.
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How many cookies of sign-in attempts a browser may have.
+const MAX_ATTEMPTS: usize = 5;
+/// The longest `return_to`: it goes into a cookie, and a browser has several of them.
+const MAX_RETURN_TO: usize = 1024;
+
+/// The path that the issuer redirects the browser back to.
+pub const CALLBACK: &str = "/login/callback";
+
+/// Signs browsers in and out. Cheap to clone; clones share state.
+#[derive(Clone, Debug)]
+pub struct SignInFlow {
+    pub(crate) refresher: SessionRefresher,
+    pub(crate) users: Users,
+    pub(crate) cookies: Cookies,
+    /// Where players find the gateway.
+    pub(crate) public_url: Url,
+    /// Origins of other pages that a sign-in may return to.
+    pub(crate) return_origins: Vec<Origin>,
+    pub(crate) lifetime: Duration,
+    pub(crate) clock: Clock,
+}
+
+/// A sign-in attempt, sealed in a cookie of the browser.
+#[derive(Serialize, Deserialize)]
+struct Attempt {
+    state: String,
+    nonce: String,
+    verifier: String,
+    return_to: String,
+    until: i64,
+}
+
+/// The query of the issuer's redirect back to [`CALLBACK`].
+#[derive(Default, Deserialize)]
+pub struct Callback {
+    code: Option<String>,
+    state: Option<String>,
+    error: Option<String>,
+    iss: Option<String>,
+}
+
+impl fmt::Debug for Callback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The code is a secret until it is redeemed.
+        f.debug_struct("Callback").field("error", &self.error).field("iss", &self.iss).finish_non_exhaustive()
+    }
+}
+
+/// A sign-in that was begun.
+#[derive(Debug)]
+pub struct SignInStarted {
+    /// Where the issuer signs the player in.
+    pub url: Url,
+    /// The cookie to set.
+    pub cookie: AttemptCookie,
+    /// The names of cookies to remove, because the browser has too many attempts.
+    pub forget: Vec<String>,
+}
+
+/// The cookie that holds a sign-in attempt, sealed.
+pub struct AttemptCookie {
+    pub name: String,
+    pub value: String,
+}
+
+impl fmt::Debug for AttemptCookie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AttemptCookie").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A player who has signed in, with their new session.
+#[derive(Debug)]
+pub struct SignedIn {
+    pub secret: SessionSecret,
+    pub return_to: String,
+    pub known: Arc<KnownUser>,
+}
+
+/// Why a sign-in or sign-out failed, by what the player can do about it.
+#[derive(Debug, thiserror::Error)]
+pub enum SignInError {
+    #[error("the sign-in was not begun in this browser")]
+    NotBegunHere,
+    #[error("the sign-in took too long")]
+    TooLate,
+    #[error("the issuer says that the sign-in was cancelled")]
+    Cancelled,
+    #[error("the answer is not from the issuer")]
+    Forged(&'static str),
+    #[error("the issuer refuses")]
+    Refused(String),
+    #[error("the user is banned")]
+    Banned(String),
+    #[error("something that is needed is away")]
+    Away(String),
+    #[error("something went wrong here")]
+    Internal(String),
+}
+
+impl SignInError {
+    /// Describes the cause for the log, never for the player.
+    pub fn cause(&self) -> String {
+        match self {
+            Self::Refused(cause) | Self::Away(cause) | Self::Internal(cause) => format!("{self}: {cause}"),
+            Self::Forged(cause) => format!("{self}: {cause}"),
+            other => other.to_string(),
+        }
+    }
+}
+
+impl From<oidc::Error> for SignInError {
+    fn from(error: oidc::Error) -> Self {
+        let cause = chain(&error);
+        match error {
+            error if error.is_passing() => Self::Away(cause),
+            oidc::Error::Rejected { .. } => Self::Refused(cause),
+            _ => Self::Internal(cause),
+        }
+    }
+}
+
+impl From<oidc::Refused> for SignInError {
+    fn from(refused: oidc::Refused) -> Self {
+        match refused {
+            oidc::Refused::Unavailable(error) => error.into(),
+            other => Self::Refused(other.to_string()),
+        }
+    }
+}
+
+impl From<redis_store::Error> for SignInError {
+    fn from(error: redis_store::Error) -> Self {
+        let cause = chain(&error);
+        if error.is_passing() { Self::Away(cause) } else { Self::Internal(cause) }
+    }
+}
+
+impl From<account::Error> for SignInError {
+    fn from(error: account::Error) -> Self {
+        let cause = chain(&error);
+        match error {
+            account::Error::Banned { reason, .. } => Self::Banned(reason),
+            error if error.is_passing() => Self::Away(cause),
+            _ => Self::Internal(cause),
+        }
+    }
+}
+
+impl SignInFlow {
+    /// Begins a sign-in that ends at `return_to`.
+    pub async fn begin(
+        &self,
+        return_to: Option<&str>,
+        headers: &HeaderMap,
+    ) -> Result<SignInStarted, SignInError> {
+        let (state, nonce, pkce) = (oidc::random_token(), oidc::random_token(), Pkce::generate());
+        let redirect_uri = self.at(CALLBACK);
+        let ask = Authorize {
+            redirect_uri: &redirect_uri,
+            state: &state,
+            nonce: &nonce,
+            challenge: &pkce.challenge,
+        };
+        let url = self.refresher.provider.authorize_url(&ask).await?;
+        let return_to = return_to.filter(|place| self.may_return_to(place)).unwrap_or("/").to_owned();
+        let name = self.cookies.sign_in(&state);
+        let until = self.clock.now().after(SIGN_IN_TIMEOUT).as_millis();
+        let attempt = Attempt { state, nonce, verifier: pkce.verifier, return_to, until };
+        let text = serde_json::to_string(&attempt).unwrap_or_default();
+        let sealed = self
+            .refresher
+            .sealer
+            .seal(&name, &text)
+            .map_err(|error| SignInError::Internal(error.to_string()))?;
+        let mut forget = self.cookies.sign_ins(headers);
+        forget.truncate((forget.len() + 1).saturating_sub(MAX_ATTEMPTS));
+        Ok(SignInStarted { url, cookie: AttemptCookie { name, value: sealed }, forget })
+    }
+
+    /// The name of the cookie of the attempt that a callback belongs to.
+    pub fn cookie_of(&self, callback: &Callback) -> Option<String> {
+        callback.state.as_deref().map(|state| self.cookies.sign_in(state))
+    }
+
+    /// Finishes a sign-in: checks the callback, redeems its code and opens a session.
+    pub async fn finish(&self, callback: &Callback, headers: &HeaderMap) -> Result<SignedIn, SignInError> {
+        let state = callback.state.as_deref().ok_or(SignInError::NotBegunHere)?;
+        let name = self.cookies.sign_in(state);
+        let sealed = cookies::get(headers, &name).ok_or(SignInError::NotBegunHere)?;
+        let text = self.refresher.sealer.open(&name, sealed).ok_or(SignInError::NotBegunHere)?;
+        let attempt: Attempt = serde_json::from_str(&text).map_err(|_| SignInError::NotBegunHere)?;
+        if attempt.state != state {
+            return Err(SignInError::NotBegunHere);
+        }
+        if attempt.until <= self.clock.now().as_millis() {
+            return Err(SignInError::TooLate);
+        }
+        // Before the code is redeemed: another issuer may have sent the browser here to obtain it (mix-up, RFC 9207).
+        let provider = &self.refresher.provider;
+        if !provider.is_answer_of_issuer(callback.iss.as_deref()).await? {
+            return Err(SignInError::Forged("it does not name our issuer"));
+        }
+        match (callback.error.as_deref(), callback.code.as_deref()) {
+            (Some("access_denied"), _) => Err(SignInError::Cancelled),
+            (Some("temporarily_unavailable" | "server_error"), _) => {
+                Err(SignInError::Away("the issuer says so".to_owned()))
+            }
+            (Some(error), _) => Err(SignInError::Refused(error.chars().take(100).collect())),
+            (None, None) => Err(SignInError::Forged("there is no code")),
+            (None, Some(code)) => {
+                let tokens = provider.redeem(code, &attempt.verifier, &self.at(CALLBACK)).await?;
+                self.open(&tokens, &attempt).await
+            }
+        }
+    }
+
+    async fn open(&self, tokens: &Tokens, attempt: &Attempt) -> Result<SignedIn, SignInError> {
+        let provider = &self.refresher.provider;
+        let id_token = tokens
+            .id_token
+            .as_ref()
+            .ok_or_else(|| SignInError::Refused("there is no ID token".to_owned()))?;
+        let claims = provider.verify_id_token(id_token.expose(), Some(&attempt.nonce)).await?;
+        // Roles are in the access token. An opaque one makes a player.
+        let access = provider.verify_access(tokens.access_token.expose()).await.ok();
+        let access = access.filter(|access| access.subject == claims.subject);
+        let identity = Identity {
+            issuer: claims.issuer,
+            subject: claims.subject,
+            name: claims.name,
+            roles: access.map_or_else(|| vec![Role::Player], |access| roles(&access)),
+        };
+        let known = self.users.resolve(&identity).await?;
+        let secret = SessionSecret::generate();
+        let now = self.clock.now();
+        let mut session = Session {
+            user_id: *known.user.id.as_uuid(),
+            issuer: identity.issuer,
+            subject: identity.subject,
+            sid: claims.sid,
+            name: identity.name,
+            roles: identity.roles,
+            tokens: String::new(),
+            refresh_after: None,
+            valid_until: 0,
+            ends_at: now.after(self.lifetime).as_millis(),
+        };
+        let text = |token: &Token| token.expose().to_owned();
+        let held =
+            IssuerTokens { refresh: tokens.refresh_token.as_ref().map(text), id: Some(text(id_token)) };
+        self.refresher.seal(&secret.id(), &mut session, &held, tokens.expires_at);
+        self.refresher.store.insert(&secret.id(), &session).await?;
+        Ok(SignedIn { secret, return_to: attempt.return_to.clone(), known })
+    }
+
+    /// Ends a session here. Returns the URL that ends it at the issuer.
+    pub async fn sign_out(&self, id: &SessionId, session: &Session) -> Result<Url, SignInError> {
+        let held = self.refresher.open(id, session);
+        self.refresher.store.remove(id, session).await?;
+        let home = self.at("/");
+        if let Some(refresh) = held.as_ref().and_then(|held| held.refresh.as_deref()) {
+            // Best effort: the issuer's end-session page follows anyway.
+            let revoked = tokio::time::timeout(REVOKE_TIMEOUT, self.refresher.provider.revoke(refresh)).await;
+            if !matches!(revoked, Ok(Ok(()))) {
+                tracing::warn!("the issuer did not revoke a refresh token in time");
+            }
+        }
+        let hint = held.as_ref().and_then(|held| held.id.as_deref());
+        let there = self.refresher.provider.end_session_url(hint, &home).await;
+        Ok(there.ok().flatten().unwrap_or(home))
+    }
+
+    /// Ends the sessions that a logout token of the issuer names. Returns how many there were.
+    pub async fn back_channel(&self, logout_token: &str) -> Result<usize, SignInError> {
+        let token = self.refresher.provider.verify_logout_token(logout_token).await?;
+        if self.refresher.store.is_used_up(&token.jti).await? {
+            return Err(SignInError::Refused("the logout token has been used".to_owned()));
+        }
+        let groups = match (&token.sid, &token.subject) {
+            (Some(sid), subject) => {
+                // The session may have begun without a `sid`.
+                let nameless = subject.as_deref().map(|subject| Group::without_sid(&token.issuer, subject));
+                [Some(Group::of_sid(&token.issuer, sid)), nameless]
+            }
+            (None, Some(subject)) => [Some(Group::of_subject(&token.issuer, subject)), None],
+            (None, None) => return Err(SignInError::Refused("it names nobody".to_owned())),
+        };
+        let mut ended = 0;
+        for group in groups.into_iter().flatten() {
+            ended += self.refresher.store.remove_group(&group).await?;
+        }
+        // Last, because the issuer sends the same token again if an earlier step fails.
+        let left = token.expires_at.distance(self.clock.now()) + SKEW;
+        self.refresher.store.use_up(&token.jti, left).await?;
+        Ok(ended)
+    }
+
+    pub const fn public_url(&self) -> &Url {
+        &self.public_url
+    }
+
+    /// Returns the gateway's URL of a path.
+    pub fn at(&self, path: &str) -> Url {
+        let mut url = self.public_url.clone();
+        url.set_path(path);
+        url
+    }
+
+    /// Allows our own paths and pages of configured origins. Otherwise a link to us could redirect anywhere.
+    fn may_return_to(&self, place: &str) -> bool {
+        let is_allowed = |c: char| c.is_ascii_graphic() && c != '\\';
+        if place.len() > MAX_RETURN_TO || !place.chars().all(is_allowed) {
+            return false;
+        }
+        if place.starts_with('/') {
+            return !place.starts_with("//");
+        }
+        Url::parse(place).is_ok_and(|url| {
+            matches!(url.scheme(), "http" | "https") && self.return_origins.contains(&Origin::of(&url))
+        })
+    }
+}
