@@ -125,6 +125,89 @@ fn every_crate_is_on_the_map_and_obeys_the_lints_of_the_workspace() {
     }
 }
 
+/// The documents whose names of code must exist.
+const DOCUMENTS: [&str; 3] = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"];
+/// What they name of other people's crates.
+const FOREIGN: &[&str] = &["SystemTime", "utoipa"];
+
+/// Lists the code names in backticks outside of code blocks, such as `hierlock::ServerError` and `Db::begin_locked`.
+fn code_names(document: &str) -> impl Iterator<Item = &str> {
+    let prose = document.split("```").step_by(2);
+    let code = prose.flat_map(|text| text.split('`').skip(1).step_by(2));
+    // Without arguments and generics.
+    let names =
+        code.filter_map(|code| code.split(|c: char| !c.is_alphanumeric() && !"_:".contains(c)).next());
+    names.filter(|name| name.contains("::"))
+}
+
+/// Reads all sources of a folder, with those of the folders in it.
+fn sources(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(sources(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(std::fs::read_to_string(path).unwrap());
+        }
+    }
+    found
+}
+
+/// Whether a source declares an item of that name, or an enum's variant.
+fn declares(source: &str, name: &str) -> bool {
+    const KINDS: [&str; 9] =
+        ["fn", "struct", "enum", "trait", "type", "const", "static", "mod", "macro_rules"];
+    source.lines().any(|line| {
+        let words: Vec<&str> =
+            line.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect();
+        let is_item = words.windows(2).any(|pair| KINDS.contains(&pair[0]) && pair[1] == name);
+        let is_variant = ["", ",", "(", " {"].iter().any(|end| line.trim() == format!("{name}{end}"));
+        !line.trim_start().starts_with("//") && (is_item || is_variant)
+    })
+}
+
+/// Whether a source has the body of a type: its declaration or an `impl`.
+fn is_home_of(source: &str, name: &str) -> bool {
+    let is_impl = |line: &str| {
+        let mut words = line.split(|c: char| !c.is_alphanumeric() && c != '_');
+        line.starts_with("impl") && words.any(|word| word == name)
+    };
+    declares(source, name) || source.lines().any(is_impl)
+}
+
+#[test]
+fn names_of_code_in_the_documents_exist() {
+    let document = document();
+    let crates: BTreeMap<String, Vec<String>> = edges(&document)
+        .into_iter()
+        .map(|(name, _)| (name.replace('-', "_"), sources(&root().join("crates").join(name).join("src"))))
+        .collect();
+    let exists = |name: &&str| {
+        let parts: Vec<&str> = name.split("::").collect();
+        let (parent, last) = (parts[parts.len() - 2], parts[parts.len() - 1]);
+        let is_type = parent.starts_with(char::is_uppercase);
+        // `Type::function` is in a source with the type. What is in a crate or a module may be anywhere in the crate.
+        let holds = |source: &String| (!is_type || is_home_of(source, parent)) && declares(source, last);
+        match crates.get(parts[0]) {
+            Some(sources) => {
+                let mut path = parts[1..].iter();
+                path.all(|part| sources.iter().any(|source| declares(source, part)))
+                    && sources.iter().any(holds)
+            }
+            None => is_type && crates.values().flatten().any(holds),
+        }
+    };
+    let is_foreign = |name: &&str| FOREIGN.iter().any(|known| name.starts_with(&format!("{known}::")));
+    for path in DOCUMENTS {
+        let text = std::fs::read_to_string(root().join(path)).unwrap();
+        let names: Vec<&str> = code_names(&text).collect();
+        assert!(path != "ARCHITECTURE.md" || names.len() > 10, "the names were not understood: {names:?}");
+        let wrong: Vec<&str> = names.into_iter().filter(|name| !is_foreign(name) && !exists(name)).collect();
+        assert!(wrong.is_empty(), "{path} names {wrong:?}, which no source of that crate declares");
+    }
+}
+
 #[test]
 fn refused_dependencies_are_not_linked() {
     let linked = tree(&["--workspace"]);
