@@ -69,6 +69,21 @@ impl Redis {
         Ok(redis::cmd("PING").query_async(&mut self.connection.clone()).await?)
     }
 
+    /// Publishes each payload on its channel, all in one round trip. Returns how many subscribers received each.
+    pub async fn publish(
+        &self,
+        messages: impl IntoIterator<Item = (String, Vec<u8>)>,
+    ) -> Result<Vec<u64>, Error> {
+        let mut pipe = redis::pipe();
+        for (channel, payload) in messages {
+            pipe.publish(channel, payload);
+        }
+        if pipe.is_empty() {
+            return Ok(Vec::new());
+        }
+        Ok(pipe.query_async(&mut self.connection.clone()).await?)
+    }
+
     /// What is published on these channels from now on. The stream ends when its connection, which is its own, is lost;
     /// `quiet` is how long nothing may arrive before the connection is asked whether it still lives.
     pub async fn subscribe(

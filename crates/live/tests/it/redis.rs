@@ -1,0 +1,203 @@
+//! Messages between processes, through Redis.
+
+use testkit::{Proxy, Redis};
+
+use super::*;
+
+fn gold(amount: i64) -> Everything {
+    Everything::Gold(amount)
+}
+
+/// How many processes subscribe to the channel of a player.
+async fn subscribers(keys: &testkit::Keyspace, player: Player) -> u64 {
+    let mut connection = keys.connect().await;
+    let channel = format!("{}live:{player}", keys.prefix());
+    let (_, count): (String, u64) =
+        ::redis::cmd("PUBSUB").arg("NUMSUB").arg(channel).query_async(&mut connection).await.unwrap();
+    count
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn messages_of_one_process_are_received_in_another() {
+    let server = testkit::need!(Redis::shared().await);
+    let keys = server.keyspace();
+    let (one, two) = (at(keys.url(), keys.prefix()).await, at(keys.url(), keys.prefix()).await);
+    let running = [run(&one), run(&two)];
+    let [ann, ben] = [player(1), player(2)];
+    let (mut here, mut there, mut other) =
+        (follow(&one, ann).await, follow(&two, ann).await, follow(&two, ben).await);
+    for subscription in [&mut here, &mut there, &mut other] {
+        // Messages from before the channel was subscribed to may be missing.
+        assert_eq!(next(subscription).await, Received::Gap);
+    }
+    assert_eq!(one.publish_all::<Gold>(vec![(ann, 1), (player(3), 2), (ben, 3)]).await.unwrap(), [2, 0, 1]);
+    assert_eq!(message(&mut here).await, gold(1));
+    assert_eq!(message(&mut there).await, gold(1));
+    assert_eq!(message(&mut other).await, gold(3));
+    // A second subscription to the same key in the same process receives them too.
+    let mut second = follow(&two, ann).await;
+    assert_eq!(two.publish::<Moved>(ann, ()).await.unwrap(), 2);
+    for subscription in [&mut here, &mut there, &mut second] {
+        assert_eq!(message(subscription).await, Everything::Moved);
+    }
+    assert_eq!(one.publish_all::<Gold>(Vec::new()).await.unwrap(), [0; 0]);
+    // A process unsubscribes from a channel when its last subscription to it is dropped.
+    drop((there, other));
+    assert_eq!(subscribers(&keys, ann).await, 2, "one subscription is left");
+    drop(second);
+    for (player, count) in [(ann, 1), (ben, 0)] {
+        testkit::eventually("it unsubscribes", PATIENCE, async || subscribers(&keys, player).await == count)
+            .await;
+    }
+    let mut back = follow(&two, ann).await;
+    assert_eq!(next(&mut back).await, Received::Gap);
+    assert_eq!(one.publish::<Gold>(ann, 9).await.unwrap(), 2);
+    assert_eq!(message(&mut back).await, gold(9));
+    for running in running {
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unknown_message_is_a_gap_and_not_an_error() {
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, ann) = (server.keyspace(), player(1));
+    let live = at(keys.url(), keys.prefix()).await;
+    let running = run(&live);
+    let mut subscription = follow(&live, ann).await;
+    drain(&mut subscription).await;
+    let mut connection = keys.connect().await;
+    let channel = format!("{}live:{ann}", keys.prefix());
+    let payloads: [&[u8]; 5] = [br#"{"novelty":1}"#, br#""novelty""#, br#"{"gold":"much"}"#, b"", b"\xff{"];
+    for payload in payloads {
+        ::redis::cmd("PUBLISH").arg(&channel).arg(payload).exec_async(&mut connection).await.unwrap();
+        assert_eq!(next(&mut subscription).await, Received::Gap, "{}", String::from_utf8_lossy(payload));
+    }
+    live.publish::<Gold>(ann, 1).await.unwrap();
+    assert_eq!(next(&mut subscription).await, Received::Message(gold(1)));
+    running.stop().await;
+}
+
+/// The subscription receives a gap, and then messages again.
+async fn recovers(live: &Live, publisher: &Live, subscription: &mut Subscription<Everything>, key: Player) {
+    assert_eq!(next(subscription).await, Received::Gap);
+    testkit::eventually("a message arrives again", PATIENCE, async || {
+        publisher.publish::<Gold>(key, 7).await.is_ok_and(|processes| processes == 1)
+    })
+    .await;
+    assert_eq!(message(subscription).await, gold(7));
+    // A new subscription works too.
+    let late_player = player(99);
+    let mut late = follow(live, late_player).await;
+    assert_eq!(next(&mut late).await, Received::Gap);
+    assert_eq!(publisher.publish::<Gold>(late_player, 8).await.unwrap(), 1);
+    assert_eq!(message(&mut late).await, gold(8));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_connection_is_replaced() {
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, proxy) = (server.keyspace(), Proxy::to(server.addr()).await);
+    let (here, publisher) =
+        (at(&proxy.url(keys.url()), keys.prefix()).await, at(keys.url(), keys.prefix()).await);
+    let (running, ann) = (run(&here), player(1));
+    let mut subscription = follow(&here, ann).await;
+    for _ in 0..2 {
+        drain(&mut subscription).await;
+        proxy.cut().await;
+        testkit::eventually("no message arrives", PATIENCE, async || {
+            publisher.publish::<Gold>(ann, 1).await.unwrap() == 0
+        })
+        .await;
+        drain(&mut subscription).await;
+        proxy.pass().await;
+        recovers(&here, &publisher, &mut subscription, ann).await;
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscriptions_survive_a_killed_redis() {
+    let mut server = testkit::need!(Redis::private().await);
+    let (here, publisher) = (at(&server.url(), "p:").await, at(&server.url(), "p:").await);
+    let (running, [ann, ben]) = (run(&here), [player(1), player(2)]);
+    let mut subscription = follow(&here, ann).await;
+    drain(&mut subscription).await;
+    server.kill().await.unwrap();
+    assert!(publisher.publish::<Gold>(ann, 1).await.is_err());
+    // A repeatable message reaches the subscribers of the publishing process without Redis.
+    assert!(here.publish::<Level>(ann, 2).await.is_err());
+    assert_eq!(message(&mut subscription).await, Everything::Level(2));
+    // A subscriber that comes meanwhile does not wait for long.
+    let began = std::time::Instant::now();
+    let mut meanwhile = follow(&here, ben).await;
+    assert!(began.elapsed() < Duration::from_secs(5));
+    server.start_again().await.unwrap();
+    recovers(&here, &publisher, &mut subscription, ann).await;
+    assert_eq!(next(&mut meanwhile).await, Received::Gap);
+    assert_eq!(publisher.publish::<Gold>(ben, 3).await.unwrap(), 1);
+    assert_eq!(message(&mut meanwhile).await, gold(3));
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn thousands_of_subscriptions_share_one_connection() {
+    const PLAYERS: u128 = 3_000;
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, proxy) = (server.keyspace(), Proxy::to(server.addr()).await);
+    let (here, publisher) =
+        (at(&proxy.url(keys.url()), keys.prefix()).await, at(keys.url(), keys.prefix()).await);
+    let running = run(&here);
+    // All at once, as when a gateway restarts.
+    let opening = (1..=PLAYERS).map(|number| follow(&here, player(number)));
+    let mut subscriptions = futures::future::join_all(opening).await;
+    testkit::eventually("all channels are subscribed to", PATIENCE, async || {
+        subscribers(&keys, player(PLAYERS)).await == 1
+    })
+    .await;
+    for subscription in &mut subscriptions {
+        assert_eq!(next(subscription).await, Received::Gap);
+    }
+    assert_eq!(proxy.connections(), 2, "one to publish, one to subscribe");
+    let all: Vec<(Player, i64)> = (1..=PLAYERS).map(|number| (player(number), number as i64)).collect();
+    assert_eq!(publisher.publish_all::<Gold>(all.clone()).await.unwrap(), vec![1; PLAYERS as usize]);
+    for (subscription, (_, amount)) in subscriptions.iter_mut().zip(all) {
+        assert_eq!(message(subscription).await, gold(amount));
+    }
+    drop(subscriptions);
+    testkit::eventually("no channel is subscribed to", PATIENCE, async || {
+        subscribers(&keys, player(1)).await + subscribers(&keys, player(PLAYERS)).await == 0
+    })
+    .await;
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn subscriptions_that_come_and_go_quickly_are_subscribed_in_the_end() {
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, ann) = (server.keyspace(), player(1));
+    let (here, publisher) = (at(keys.url(), keys.prefix()).await, at(keys.url(), keys.prefix()).await);
+    let running = run(&here);
+    let tasks = (0..8).map(|_| {
+        let here = here.clone();
+        tokio::spawn(async move {
+            for _ in 0..50 {
+                drop(follow(&here, ann).await);
+            }
+            follow(&here, ann).await
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut subscriptions = Vec::new();
+    for task in tasks {
+        subscriptions.push(task.await.unwrap());
+    }
+    for subscription in &mut subscriptions {
+        drain(subscription).await;
+    }
+    assert_eq!(publisher.publish::<Moved>(ann, ()).await.unwrap(), 1);
+    for subscription in &mut subscriptions {
+        assert_eq!(message(subscription).await, Everything::Moved);
+    }
+    running.stop().await;
+}
