@@ -30,6 +30,7 @@ use axum::Router;
 use base::Clock;
 use entitlement::Entitlements;
 use limits::Limits;
+use live::Live;
 use matchmaking::Players;
 use notification::Inbox;
 use oidc::Provider;
@@ -71,6 +72,7 @@ pub struct Parts {
     pub entitlements: Entitlements,
     pub inbox: Inbox,
     pub players: Players,
+    pub live: Live,
     pub clock: Clock,
     pub metrics: Metrics,
 }
@@ -99,6 +101,7 @@ pub struct Inner {
     entitlements: Entitlements,
     inbox: Inbox,
     players: Players,
+    live: Live,
     streams: Streams,
     clock: Clock,
     metrics: Metrics,
@@ -128,6 +131,7 @@ impl Gateway {
             entitlements: parts.entitlements,
             inbox: parts.inbox,
             players: parts.players,
+            live: parts.live,
             streams: Streams::new(metrics.clone()),
             config,
             sessions,

@@ -93,6 +93,7 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         trusted: context.settings.get::<Listen>().limits.trusted_proxies.clone(),
         provider: identity.provider.clone(),
         redis_store: redis_store.clone(),
+        live: context.get()?,
         limits: limits.clone(),
         accounts: context.get()?,
         entitlements: context.get()?,

@@ -40,7 +40,7 @@ pub use metrics::Metrics;
 pub use operator::Operator;
 pub use players::{
     Join, Joined, PlayerAssignment, PlayerState, PlayerTicket, Players, Present, QUEUE_FIELD, Queue,
-    USER_FIELD,
+    TicketCreated, USER_FIELD,
 };
 pub use recorder::{Record, Recorder, Recovered};
 pub use store::Store;

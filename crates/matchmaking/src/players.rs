@@ -7,6 +7,8 @@
 //! - a player has one ticket in a queue, and waits in several queues only where all of them allow it
 //! - joining again, from any device and any process, finds the ticket that is there
 //! - a ticket of somebody else is like one that does not exist
+//! - a ticket that is created here is published to the player's streams, from whichever caller; one that is made through the
+//!   Open Match frontend belongs to no player
 //! - where a queue says so, a ticket is cancelled when no stream of its player has been open for so long, and not before
 //!
 //! Failure modes: as the store's. A process that cannot say for a while which streams are open may cost its players their
@@ -14,6 +16,7 @@
 
 mod presence;
 mod ticket;
+mod topic;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,6 +26,7 @@ use base::id::Uuid;
 use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http_server::Connection;
+use live::{Live, Player};
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 
@@ -37,6 +41,7 @@ use self::presence::Presence;
 
 pub use self::presence::Present;
 pub use self::ticket::{PlayerAssignment, PlayerState, PlayerTicket};
+pub use self::topic::TicketCreated;
 
 /// The search field that holds a ticket's queue, a text. Pools filter by it: `queue = ranked`.
 pub const QUEUE_FIELD: &str = "queue";
@@ -77,20 +82,21 @@ pub struct Joined {
     pub created: bool,
 }
 
-/// The use cases. Clones are the same.
+/// The use cases. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Players {
     frontend: Frontend,
     queues: Arc<BTreeMap<String, Queue>>,
     presence: Presence,
+    live: Live,
     metrics: Metrics,
 }
 
 impl Players {
-    /// On top of a frontend of this process, whose loop has to run as well: it is what tells of assignments.
-    pub fn new(frontend: Frontend, queues: BTreeMap<String, Queue>, metrics: Metrics) -> Self {
+    /// Makes the use cases on top of a frontend of this process. The frontend's loop has to run: it delivers assignments.
+    pub fn new(frontend: Frontend, queues: BTreeMap<String, Queue>, live: Live, metrics: Metrics) -> Self {
         let presence = Presence::new(frontend.store.clone(), &queues, metrics.clone());
-        Self { frontend, queues: Arc::new(queues), presence, metrics }
+        Self { frontend, queues: Arc::new(queues), presence, live, metrics }
     }
 
     /// What players can ask for, by name.
@@ -98,7 +104,7 @@ impl Players {
         &self.queues
     }
 
-    /// The player's ticket in this queue: made, or the one that is there already.
+    /// Returns the player's ticket in this queue. Creates it if there is none, and publishes [`TicketCreated`].
     pub async fn join(&self, user: Uuid, request: Join) -> Result<Joined, Error> {
         let Join { queue: name, numbers, strings, tags, replaces } = request;
         let (name, queue) = self.queues.get_key_value(&name).ok_or_else(|| self.unknown_queue(&name))?;
@@ -130,9 +136,20 @@ impl Players {
             Claimed::Elsewhere { queue, id } => Err(Error::OtherQueue { queue, ticket: id }),
             Claimed::Ticket { id, found } => {
                 let ticket = PlayerTicket::read(user, &id, &found).ok_or(Error::NotFound(id))?;
-                Ok(Joined { ticket, created: outcome == "made" })
+                let created = outcome == "made";
+                if created {
+                    self.publish_created(user).await;
+                }
+                Ok(Joined { ticket, created })
             }
         }
+    }
+
+    /// Makes the player's streams look for the new ticket. From then on each of them [watches](Self::watch) it, and so receives
+    /// its assignment or its end.
+    async fn publish_created(&self, user: Uuid) {
+        // While Redis is away, streams find the ticket when they connect again.
+        let _ = self.live.publish::<TicketCreated>(Player(user), ()).await;
     }
 
     fn unknown_queue(&self, name: &str) -> Error {

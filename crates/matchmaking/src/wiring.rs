@@ -84,7 +84,12 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         let frontend = Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone());
         opened.open_match = frontend.routes();
         if roles.contains(Role::Gateway) {
-            context.provide(Players::new(frontend.clone(), config.queues.clone(), metrics.clone()));
+            context.provide(Players::new(
+                frontend.clone(),
+                config.queues.clone(),
+                context.get()?,
+                metrics.clone(),
+            ));
         }
         let pushes =
             Loop::new(

@@ -4,11 +4,11 @@
 //! |---|---|
 //! | PENDING | made with the notification; or put back after a failed attempt, with the time of the next one |
 //! | PROCESSING | claimed by a worker, until its lease ends |
-//! | SENT | delivered: told to the player's streams (or to nobody, when none is open), logged, accepted by the destination; or no longer to be delivered: expired, or the user is erased |
+//! | SENT | delivered: published to the player's streams (or to nobody, when none is open), logged, accepted by the destination; or no longer to be delivered: expired, or the user is erased |
 //! | FAILED | attempts used up; the same transaction writes the dead letter |
 //!
-//! Whoever makes a notification has claimed its `live` delivery from the start, so that the player hears of it right after the commit
-//! without another transaction between. When that process dies, the lease ends and another one tells.
+//! The process that makes a notification has claimed its `live` delivery from the start, so it publishes the notification right after
+//! the commit, without another transaction between. When that process dies, the lease ends and another one publishes it.
 
 mod check;
 mod log;
@@ -21,13 +21,13 @@ use std::time::Duration;
 use base::error::chain;
 use base::id::{ProcessId, Uuid};
 use db::{Db, Tx};
+use live::Live;
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::timeout;
 use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Worker};
 
 use crate::dead::Bury;
-use crate::live::Live;
 use crate::model::{Channel, Notification, derived};
 use crate::service::{Made, MadeOne};
 
@@ -39,8 +39,8 @@ pub const LIVE: &str = "notification_live";
 pub const LOG: &str = "notification_log";
 pub const WEBHOOK: &str = "notification_webhook";
 
-/// How long whoever makes notifications waits for the streams to be told: a Redis that says nothing must not hold up the inboxes.
-const TOLD_WITHIN: Duration = Duration::from_millis(500);
+/// How long publishing to streams may take: a Redis that does not answer must not hold up the inboxes.
+const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The queues of all channels, and the ways out. Clones are the same.
 #[derive(Clone, Debug)]
@@ -56,8 +56,8 @@ struct Inner {
     check: Check,
 }
 
-/// What came of telling the streams.
-pub(crate) type Told = Result<(), String>;
+/// Whether notifications were published to the streams, and if not, why.
+pub(crate) type Published = Result<(), String>;
 
 impl Deliveries {
     pub fn new(
@@ -104,32 +104,34 @@ impl Deliveries {
         self.0.webhook.push(tx, &items(&webhook));
     }
 
-    /// Tells the streams of what was made.
-    pub(crate) async fn tell(&self, made: &Made) -> Told {
+    /// Publishes the notifications that were made to the streams of their players.
+    pub(crate) async fn publish(&self, made: &Made) -> Published {
         fault::point("notification_live.claimed");
-        let news: Vec<_> = live_of(made).map(|notification| stream::news(notification.clone())).collect();
-        let told = timeout(TOLD_WITHIN, self.0.streams.tell(&news)).await;
+        let published = timeout(PUBLISH_TIMEOUT, stream::publish(&self.0.streams, live_of(made))).await;
         fault::point("notification_live.handled");
-        match told {
-            Ok(told) => told.map(drop).map_err(|error| chain(&error)),
-            Err(_) => Err(format!("not told within {TOLD_WITHIN:?}")),
+        match published {
+            Ok(published) => published.map_err(|error| chain(&error)),
+            Err(_) => Err(format!("not published within {PUBLISH_TIMEOUT:?}")),
         }
     }
 
-    /// Writes down that the streams were told, or leaves it to the workers.
-    pub(crate) async fn settle(&self, made: &Made, told: Told) {
+    /// Finishes the deliveries to streams, or leaves them to the workers if publishing failed.
+    pub(crate) async fn settle(&self, made: &Made, published: Published) {
         let ids: Vec<Uuid> = live_of(made)
             .map(|notification| delivery_id(notification.notification_id, &Channel::Live))
             .collect();
         if ids.is_empty() {
             return;
         }
-        let outcome = match told {
+        let outcome = match published {
             Ok(()) => Outcome::Done,
             Err(cause) => Outcome::NotTried(cause),
         };
         if let Err(error) = self.0.live.finish_claimed(&ids, &outcome).await {
-            tracing::warn!(cause = chain(&error), "told, and not written down: it is told again");
+            tracing::warn!(
+                cause = chain(&error),
+                "notifications were published, but their deliveries are not finished: they are published again"
+            );
         }
     }
 

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use base::Clock;
 use base::id::Uuid;
 use db::Db;
+use live::{Live, Player};
 
-use crate::live::{Live, Told};
 use crate::model::{Counts, Mark, Notification};
 use crate::store::{self, Filter, Found, Kept, Which};
+use crate::topics::CountsChanged;
 use crate::{Config, Error, NotificationId};
 
 /// How many can be marked one by one at once.
@@ -58,11 +59,6 @@ impl Inbox {
     pub fn new(db: Db, live: Live, clock: Clock, config: &Config) -> Self {
         let kept = Kept { unread: config.retention, read: config.read_retention };
         Self { db, live, clock, kept, language: config.language.0.as_str().into() }
-    }
-
-    /// The way to the streams of players.
-    pub fn live(&self) -> &Live {
-        &self.live
     }
 
     /// The language of texts where a player's own is not there.
@@ -136,7 +132,7 @@ impl Inbox {
         Ok(Rest { notifications, up_to: if more { last } else { last.max(head) }, more })
     }
 
-    /// Marks notifications, and tells the user's streams. What is marked so already, or is not there, is left as it is.
+    /// Marks notifications and publishes the new counts. Leaves those alone that have the mark already or do not exist.
     pub async fn mark(&self, user: Uuid, marked: &Marked, mark: Mark) -> Result<Counts, Error> {
         let ids: Vec<Uuid>;
         let which = match marked {
@@ -154,8 +150,8 @@ impl Inbox {
                 .await?;
         let counts = self.counts(user).await?;
         if changed > 0 {
-            // Only a courtesy to the player's other devices.
-            let _ = self.live.tell(&[(user, Told::Counts(counts))]).await;
+            // For the player's other devices, which show old counts if this fails.
+            let _ = self.live.publish::<CountsChanged>(Player(user), counts).await;
         }
         Ok(counts)
     }

@@ -115,9 +115,9 @@ impl Intake {
     async fn finish(&self, events: &[Arrived], taken: &Taken, made: &Made) {
         fault::point("notification_intake.committed");
         // The player first: what is not acknowledged comes again, and is known.
-        let told = self.notifications.tell(made).await;
+        let published = self.notifications.publish(made).await;
         let answered: Vec<Delivery> = events.iter().filter_map(|event| event.delivery.clone()).collect();
-        futures::join!(acknowledge(&answered), self.notifications.settle(made, told));
+        futures::join!(acknowledge(&answered), self.notifications.settle(made, published));
         self.notifications.0.metrics.taken(taken);
     }
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use live::{Live, Player};
 use runtime::lifecycle::{Drain, LoopError};
 
-use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::{Error, Inbox, Notifications, store};
 
@@ -12,7 +12,7 @@ use crate::{Error, Inbox, Notifications, store};
 const INTERVAL: Duration = Duration::from_secs(10);
 /// Between two removals, while there is more.
 const BREATH: Duration = Duration::from_millis(20);
-/// How many streams are compared with the inboxes by one question.
+/// How many players' positions one query compares.
 const COMPARED: usize = 1_000;
 
 impl Notifications {
@@ -46,7 +46,7 @@ impl Notifications {
     }
 }
 
-/// Compares the streams of this process with the inboxes, in case something was told and not heard.
+/// Compares the positions of the streams of this process with their inboxes, in case a live message was lost.
 #[derive(Clone, Debug)]
 pub struct Watch {
     live: Live,
@@ -60,15 +60,15 @@ impl Watch {
         Self { live, inbox, every, metrics }
     }
 
-    /// Has streams look that are behind their inbox. Says how many players that are.
+    /// Makes streams that are behind their inbox read it. Returns how many players they belong to.
     pub async fn tick(&self) -> Result<usize, Error> {
         let mut behind = 0;
-        for some in self.live.listeners().chunks(COMPARED) {
-            let users: Vec<_> = some.iter().map(|(user, _)| *user).collect();
+        for some in self.live.positions::<Player>().chunks(COMPARED) {
+            let users: Vec<_> = some.iter().map(|(player, _)| player.0).collect();
             let heads = self.inbox.heads(&users).await?;
-            for (user, position) in some {
-                if heads.get(user).is_some_and(|head| head > position) {
-                    self.live.missed(*user);
+            for (player, position) in some {
+                if heads.get(&player.0).is_some_and(|head| head > position) {
+                    self.live.gap(player);
                     self.metrics.repaired();
                     behind += 1;
                 }
@@ -77,7 +77,7 @@ impl Watch {
         Ok(behind)
     }
 
-    /// Does so every now and then, until told to stop.
+    /// Repeats [`tick`](Self::tick) until `drain` is requested.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         while drain.sleep(self.every).await {
             self.tick().await?;

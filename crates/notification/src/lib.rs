@@ -8,15 +8,15 @@
 //! - **Once per event.** The id of an event is remembered for longer than what was made of it; an event that comes again makes nothing.
 //! - **Positions become visible in their order.** Whoever adds to an inbox holds its head until the commit. So a stream that has told
 //!   all up to a position never has to go back.
-//! - **A stream goes on where it was**, in whichever process: it reads the inbox behind the position that the client has. What it is
-//!   told in passing only saves it from reading.
+//! - **A stream goes on where it was**, in whichever process: it reads the inbox behind the position that the client has. A live
+//!   message only saves it that read.
 //! - **FAILED and its dead letter are one transaction.** Nothing leaves the dead letters but by an operator, or when its time is over.
 //!
 //! # When something dies
 //! - before the commit: the event comes again
 //! - after the commit, before the acknowledgement: the event comes again, and is known
-//! - after the commit, before the streams are told: the lease of the delivery ends, and another process tells them
-//! - after the streams are told: they are told again, and know the position already
+//! - after the commit, before the live message: the lease of the delivery ends, and another process publishes it
+//! - after the live message: it is published again, and streams know the position already
 //! - Redis is away: streams look into the inbox every `gateway.stream_heartbeat`
 //! - the database is away: nothing is acknowledged, and comes when it is back
 
@@ -30,7 +30,6 @@ pub mod http;
 mod inbox;
 mod intake;
 mod keep;
-pub mod live;
 mod metrics;
 mod model;
 mod operator;
@@ -39,6 +38,7 @@ mod send;
 mod service;
 mod store;
 mod template;
+mod topics;
 mod wiring;
 
 use db::{Migration, Migrations};
@@ -54,13 +54,13 @@ pub use http::{Api, routes};
 pub use inbox::{Inbox, MOST_MARKED, Marked, Page, Rest};
 pub use intake::{Intake, Taken};
 pub use keep::Watch;
-pub use live::Live;
 pub use metrics::Metrics;
 pub use model::{Channel, Counts, Mark, Notification, NotificationId, Text, Texts};
 pub use rules::{Rules, Wrong};
 pub use send::{Content, MOST_USERS, Recipients, Request, Sent};
 pub use store::Filter;
 pub use template::{Fields, TextTemplate};
+pub use topics::{CountsChanged, NotificationAdded};
 pub use wiring::{RIGHT, Wiring};
 
 /// A migration of which the statements are files.

@@ -11,7 +11,7 @@ use bus::Event;
 use db::{Db, Tx};
 
 use crate::broadcast::Broadcasts;
-use crate::deliver::{Deliveries, Told, Webhooks};
+use crate::deliver::{Deliveries, Published, Webhooks};
 use crate::metrics::Metrics;
 use crate::model::{Addressed, Message, Notification};
 use crate::rules::Rules;
@@ -185,21 +185,21 @@ impl Notifications {
         Ok(Made(made))
     }
 
-    /// Tells the streams of what was made, now that it is committed.
-    pub(crate) async fn tell(&self, made: &Made) -> Told {
+    /// Publishes the notifications that were made, after their commit.
+    pub(crate) async fn publish(&self, made: &Made) -> Published {
         self.0.metrics.made(made.len());
-        self.0.deliveries.tell(made).await
+        self.0.deliveries.publish(made).await
     }
 
-    /// Tells the streams, and writes that down.
+    /// Publishes the notifications that were made and finishes their deliveries.
     pub(crate) async fn deliver(&self, made: &Made) {
-        let told = self.tell(made).await;
-        self.settle(made, told).await;
+        let published = self.publish(made).await;
+        self.settle(made, published).await;
     }
 
-    /// Writes down that they were told. Whatever goes wrong here is made good by the workers of the queues.
-    pub(crate) async fn settle(&self, made: &Made, told: Told) {
-        self.0.deliveries.settle(made, told).await;
+    /// Finishes the deliveries to streams. The workers of the queues make good what fails here.
+    pub(crate) async fn settle(&self, made: &Made, published: Published) {
+        self.0.deliveries.settle(made, published).await;
     }
 
     pub(crate) async fn begin(&self) -> Result<Tx, Error> {

@@ -11,12 +11,13 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
+use live::Live;
 use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StoreConfigs};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use crate::{
-    Api, Broadcasts, Check, Config, Deliveries, EraseInbox, Inbox, Intake, Live, MIGRATIONS, Metrics,
+    Api, Broadcasts, Check, Config, Deliveries, EraseInbox, Inbox, Intake, MIGRATIONS, Metrics,
     Notifications, Parts, Rules, Webhooks, Wrong, operator, routes,
 };
 

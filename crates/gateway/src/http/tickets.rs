@@ -10,7 +10,6 @@ use base::{Code, Timestamp};
 use http_server::{Body, Problem};
 use matchmaking::model::TicketId;
 use matchmaking::{Join, PlayerTicket};
-use notification::live::Told;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use sessions::Caller;
@@ -96,9 +95,6 @@ pub(super) async fn create(
     let join = Join { queue, numbers, strings, tags, replaces };
     let joined = gateway.players.join(*caller.user().as_uuid(), join).await;
     let joined = joined.map_err(|error| failed("matchmaking", &error))?;
-    if joined.created {
-        tell_streams(&gateway, &caller).await;
-    }
     let status = if joined.created { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(TicketAnswer::of(joined.ticket))).into_response())
 }
@@ -157,12 +153,6 @@ pub(super) async fn cancel(
     let left = gateway.players.leave(*caller.user().as_uuid(), &id).await;
     left.map_err(|error| failed("matchmaking", &error))?;
     Ok(StatusCode::NO_CONTENT)
-}
-
-/// Has the player's streams look for a new ticket: this device's own, and those of others.
-async fn tell_streams(gateway: &Gateway, caller: &Caller) {
-    // While Redis is away they find it when they connect again.
-    let _ = gateway.inbox.live().tell(&[(*caller.user().as_uuid(), Told::Tickets)]).await;
 }
 
 impl TicketAnswer {

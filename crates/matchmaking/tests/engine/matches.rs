@@ -7,7 +7,7 @@ use base::id::Uuid;
 use matchmaking::engine::{EngineConfig, Profile, StaticList, Tick};
 use matchmaking::model::{Assignment, Filter, MatchId, Moment, Proposal, Ticket, TicketId};
 use matchmaking::store::Deleted;
-use matchmaking::{Join, PlayerState, Players, QUEUE_FIELD, Queue};
+use matchmaking::{Join, PlayerState, QUEUE_FIELD, Queue};
 
 use crate::on_both_stores;
 use crate::plugins::{assigner, duels, duels_of, evaluator, function, pool, servers, tagged};
@@ -387,7 +387,7 @@ async fn a_ticket_that_is_gone_from_the_store_is_in_no_match(world: World) {
 
 async fn players_are_matched_within_their_queue(world: World) {
     let queues = ["duel", "ranked"].map(|name| (name.to_owned(), Queue::default()));
-    let players = Players::new(world.frontend.clone(), queues.into(), world.metrics.clone());
+    let players = world.players(queues);
     let filter = Filter::Text { field: QUEUE_FIELD.to_owned(), value: "ranked".to_owned() };
     let ranked = Profile { pools: vec![pool(vec![filter])], ..duels() };
     let engine = world.engine(vec![ranked]);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use base::id::Uuid;
 use matchmaking::engine::Profile;
-use matchmaking::{Join, Players, Queue};
+use matchmaking::{Join, Queue};
 
 use crate::on_both_stores;
 use crate::plugins::{duels, duels_of};
@@ -82,7 +82,7 @@ async fn the_age_of_the_oldest_ticket_without_a_match_is_told(world: World) {
 async fn what_players_ask_for_is_counted_by_queue_and_outcome(world: World) {
     let gone = Queue { cancel_when_gone: Some(Duration::from_secs(30)), ..Queue::default() };
     let queues = [("duel".to_owned(), Queue::default()), ("ranked".to_owned(), gone)];
-    let players = Players::new(world.frontend.clone(), queues.into(), world.metrics.clone());
+    let players = world.players(queues);
     let user = Uuid::from_u128(1);
     for queue in ["duel", "duel", "duel", "ranked", "unknown"] {
         let _ = players.join(user, Join { queue: queue.to_owned(), ..Join::default() }).await;

@@ -12,10 +12,11 @@ use buffa_types::google::protobuf::{Any, StringValue};
 use config::{Setting, Value};
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use live::Live;
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Moment, TicketId};
 use matchmaking::store::{Coordination, Entry, Fetched, NewTicket, Redises, Rules};
-use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Record, Store};
+use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Players, Queue, Record, Store};
 use prometheus_client::registry::Registry;
 use proto::openmatch::{Assignment, SearchFields, Ticket};
 use proto::playhouse::{MatchMade, MatchesMade};
@@ -169,6 +170,12 @@ impl World {
             self.clock.clone(),
             self.metrics.clone(),
         )
+    }
+
+    /// What players can do here, with these queues.
+    pub(crate) fn players<const N: usize>(&self, queues: [(String, Queue); N]) -> Players {
+        let live = Live::new(&self.redis_store, &self.rules.key_prefix);
+        Players::new(self.frontend.clone(), queues.into(), live, self.metrics.clone())
     }
 
     pub(crate) fn engine(&self, profiles: Vec<Profile>) -> Engine {

@@ -41,6 +41,7 @@ mod other_programs;
 mod outages;
 mod players;
 mod presence;
+mod publishing;
 mod reading;
 mod servers;
 mod setup;

@@ -12,6 +12,7 @@ use buffa::{Message, MessageField};
 use buffa_types::google::protobuf as wkt;
 use bytes::Bytes;
 use futures::future::join_all;
+use live::Live;
 use matchmaking::model::{Moment, TicketId};
 use matchmaking::store::{Coordination, Entry, Group, NewTicket, Outcome, Redises, Rules, Then};
 use matchmaking::{Frontend, FrontendConfig, Join, Metrics, PlayerTicket, Players, Queue, Store};
@@ -86,12 +87,9 @@ impl Setup {
     pub(crate) async fn open(&self) -> Tickets {
         let (redis_store, clock) = match &self.redis {
             None => (RedisStore::Memory, Clock::manual(Timestamp::from_millis(DAWN / 1000))),
-            Some(redis) => {
-                let url = self.url.as_deref().unwrap_or_else(|| redis.url());
-                (
-                    RedisStore::Redis(redis_store::Redis::open(url, self.timeout).await.unwrap()),
-                    Clock::system(),
-                )
+            Some(_) => {
+                let redis = redis_store::Redis::open(self.url(), self.timeout).await.unwrap();
+                (RedisStore::Redis(redis), Clock::system())
             }
         };
         let mut registry = Registry::default();
@@ -107,7 +105,13 @@ impl Setup {
             watch_check: Duration::from_millis(200),
         };
         let frontend = Frontend::new(store.clone(), config, clock.clone(), metrics.clone());
-        Tickets { setup: self.clone(), store, clock, frontend, metrics, registry: Arc::new(registry) }
+        let live = Live::new(&redis_store, &self.rules.key_prefix);
+        Tickets { setup: self.clone(), store, clock, frontend, live, metrics, registry: Arc::new(registry) }
+    }
+
+    /// Where Redis is.
+    pub(crate) fn url(&self) -> &str {
+        self.url.as_deref().unwrap_or_else(|| self.redis.as_ref().unwrap().url())
     }
 }
 
@@ -118,6 +122,7 @@ pub(crate) struct Tickets {
     pub(crate) store: Store,
     pub(crate) clock: Clock,
     pub(crate) frontend: Frontend,
+    pub(crate) live: Live,
     metrics: Metrics,
     registry: Arc<Registry>,
 }
@@ -155,7 +160,7 @@ impl Tickets {
     /// What players can do here, with these queues.
     pub(crate) fn players<const N: usize>(&self, queues: [(&str, Queue); N]) -> Players {
         let queues: BTreeMap<String, Queue> = queues.map(|(name, queue)| (name.to_owned(), queue)).into();
-        Players::new(self.frontend.clone(), queues, self.metrics.clone())
+        Players::new(self.frontend.clone(), queues, self.live.clone(), self.metrics.clone())
     }
 
     /// Assigns and notifies, as an engine does whose matches cannot be recorded: the entries stay.

@@ -1,13 +1,13 @@
-//! To the player's streams.
+//! Deliveries to the player's streams.
 
 use base::error::chain;
-use base::id::Uuid;
+use live::{Live, Player};
 use work_queue::{Handler, Item, Outcome};
 
-use crate::live::{Live, Told};
 use crate::model::Notification;
+use crate::topics::NotificationAdded;
 
-/// Tells the streams what somebody else did not come to tell.
+/// Publishes notifications that the process which made them did not publish.
 #[derive(Debug)]
 pub(super) struct ToStreams(pub(super) Live);
 
@@ -15,18 +15,22 @@ impl Handler for ToStreams {
     async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
         let read: Vec<Result<Notification, _>> =
             items.iter().map(|item| serde_json::from_slice(&item.payload)).collect();
-        let all: Vec<_> = read.iter().flatten().cloned().map(news).collect();
-        let told = self.0.tell(&all).await;
-        let outcome = |read| match (read, &told) {
+        let published = publish(&self.0, read.iter().flatten()).await;
+        let outcome = |read| match (read, &published) {
             (Err(error), _) => Outcome::Failed(chain(&error)),
             (Ok(_), Ok(_)) => Outcome::Done,
-            // That is Redis, not the notification.
+            // The fault is in Redis, not in the notification.
             (Ok(_), Err(error)) => Outcome::NotTried(chain(error)),
         };
         read.into_iter().map(outcome).collect()
     }
 }
 
-pub(super) fn news(notification: Notification) -> (Uuid, Told) {
-    (notification.user_id, Told::Notification(Box::new(notification)))
+/// Publishes notifications to the streams of their players.
+pub(super) async fn publish(
+    live: &Live,
+    notifications: impl Iterator<Item = &Notification>,
+) -> Result<(), redis_store::Error> {
+    let messages = notifications.map(|one| (Player(one.user_id), one.clone())).collect();
+    live.publish_all::<NotificationAdded>(messages).await.map(drop)
 }

@@ -1,7 +1,6 @@
 //! Deliveries: told at once by whoever made the notification, or else by any worker.
 
 use events::{memory, sell, sold_event};
-use notification::live::{Heard, Told};
 use notification::{LIVE, LOG};
 use testkit::{Proxy, Redis};
 
@@ -32,26 +31,24 @@ async fn take_in(house: &House, user: Uuid) -> tokio::task::JoinHandle<()> {
     tokio::spawn(async move { drop(intake.tick(&consumer, PATIENCE).await) })
 }
 
-fn position(heard: &Heard) -> Option<i64> {
-    match heard {
-        Heard::News(told) => match &**told {
-            Told::Notification(notification) => Some(notification.position),
-            _ => None,
-        },
-        Heard::Missed => None,
+fn position(received: &Received<PlayerMessage>) -> Option<i64> {
+    match received {
+        Received::Message(PlayerMessage::Notification(notification)) => Some(notification.position),
+        _ => None,
     }
 }
 
 async fn the_player_hears_of_it_right_after_the_commit(place: &SqlPlace) {
     let house = House::open(place, Setup::default()).await;
     let ann = uuid(1);
-    let mut ear = house.live.listen(ann).await;
+    let mut stream = follow(&house.live, ann).await;
     // No worker runs.
     sell(&house, ann, &["a sword", "a bow"]).await;
-    let Heard::News(news) = ear.next().await else { panic!("something is missing") };
+    let received = stream.next().await;
     let kept = house.all(ann).await;
-    assert_eq!(*news, Told::Notification(Box::new(kept[0].clone())));
-    assert_eq!(position(&ear.next().await), Some(2));
+    let added = PlayerMessage::Notification(Arc::new(kept[0].clone()));
+    assert_eq!(received, Received::Message(added));
+    assert_eq!(position(&stream.next().await), Some(2));
     for entry in house.queue(LIVE).list(work_queue::Filter::All, 10).await.unwrap() {
         assert_eq!((entry.state, entry.attempts, entry.holder), (State::Done, 1, None));
         assert_eq!((entry.user, entry.key.as_str()), (ann, "live"));
@@ -79,26 +76,26 @@ async fn what_a_dead_process_did_not_tell_another_one_tells(place: &SqlPlace) {
     let _ = taking.await;
     let entry = other.queue(LIVE).list(work_queue::Filter::All, 1).await.unwrap().remove(0);
     assert_eq!((entry.state, entry.holder), (State::InFlight, Some(*dying.id.as_uuid())));
-    let listening = listen(&other.live);
-    let mut ear = other.live.listen(ann).await;
+    let running = run_live(&other.live);
+    let mut stream = follow(&other.live, ann).await;
     let working = other.deliver();
-    let telling = async {
+    let receiving = async {
         loop {
-            if let Some(position) = position(&ear.next().await) {
+            if let Some(position) = position(&stream.next().await) {
                 return position;
             }
         }
     };
-    let heard = tokio::time::timeout(PATIENCE, telling).await.expect("it is told");
-    assert_eq!(heard, 1);
+    let received = tokio::time::timeout(PATIENCE, receiving).await.expect("it is published");
+    assert_eq!(received, 1);
     testkit::eventually("it is written down", PATIENCE, async || other.states(LIVE).await == [State::Done])
         .await;
     working.stop().await;
-    listening.stop().await;
+    running.stop().await;
 }
 
-/// Passes on what Redis tells.
-pub(crate) fn listen(live: &Live) -> Running {
+/// Runs the loop of live messages. Restarts it when it fails, as supervision does.
+pub(crate) fn run_live(live: &Live) -> Running {
     let (live, drain) = (live.clone(), runtime::Drain::new());
     let until = drain.clone();
     let task = tokio::spawn(async move {
@@ -139,14 +136,14 @@ async fn while_redis_is_away_it_is_given_back_and_told_later(place: &SqlPlace) {
 
 async fn what_is_for_the_log_is_logged(place: &SqlPlace) {
     let house = House::open(place, Setup::with(|config| by(config, &["log"]))).await;
-    let mut ear = house.live.listen(uuid(1)).await;
+    let mut stream = follow(&house.live, uuid(1)).await;
     sell(&house, uuid(1), &["a sword"]).await;
     assert_eq!(house.states(LOG).await, [State::Pending]);
     assert_eq!(house.states(LIVE).await, []);
     let working = house.deliver();
     testkit::eventually("it is logged", PATIENCE, async || house.states(LOG).await == [State::Done]).await;
     working.stop().await;
-    let silent = tokio::time::timeout(Duration::from_millis(20), ear.next()).await;
+    let silent = tokio::time::timeout(Duration::from_millis(20), stream.next()).await;
     assert!(silent.is_err(), "{silent:?}");
 }
 

@@ -65,13 +65,12 @@ async fn what_is_marked_is_found_by_its_mark(place: &SqlPlace) {
         let one = house.inbox.get(ann, ids[at]).await.unwrap();
         (one.seen_at.is_some(), one.read_at.is_some(), one.archived_at.is_some())
     };
-    let mut ear = house.live.listen(ann).await;
+    let mut stream = follow(&house.live, ann).await;
     assert_eq!(mark(0, Mark::Seen).await, (3, 2));
     assert_eq!(times(0).await, (true, false, false));
-    // The player's other devices hear of it.
-    let heard = ear.next().await;
-    let told = notification::live::Told::Counts(Counts { unread: 3, unseen: 2 });
-    assert_eq!(heard, notification::live::Heard::News(Arc::new(told)));
+    // The player's other devices receive the new counts.
+    let counts = PlayerMessage::Counts(Counts { unread: 3, unseen: 2 });
+    assert_eq!(stream.next().await, Received::Message(counts));
     assert_eq!(mark(1, Mark::Read).await, (2, 1));
     assert_eq!(times(1).await, (true, true, false));
     assert_eq!(list(&house, ann, Filter::Unread).await, [3, 1]);

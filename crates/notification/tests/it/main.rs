@@ -29,10 +29,11 @@ use bus::Bus;
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
 use hierlock::{Locks, Options, Provision};
+use live::{Live, Message, Player, Received, Subscription, Topics};
 use notification::{
-    Broadcasts, Channel, Check, Config, Counts, Deliveries, EraseInbox, Filter, Inbox, Intake, Language,
-    Letter, Letters, Live, Metrics, Notification, Notifications, Parts, Rules, TemplateConfig, TextConfig,
-    TextTemplate, Webhooks,
+    Broadcasts, Channel, Check, Config, Counts, CountsChanged, Deliveries, EraseInbox, Filter, Inbox, Intake,
+    Language, Letter, Letters, Metrics, Notification, NotificationAdded, Notifications, Parts, Rules,
+    TemplateConfig, TextConfig, TextTemplate, Webhooks,
 };
 use outbox::Outbox;
 use prometheus_client::encoding::text::encode;
@@ -233,6 +234,27 @@ impl House {
         let line = text.lines().find_map(|line| line.strip_prefix(name));
         line.map_or(0, |value| value.trim().parse().unwrap())
     }
+}
+
+/// The live messages of this service.
+#[derive(Clone, Debug, PartialEq)]
+enum PlayerMessage {
+    Notification(Arc<Notification>),
+    Counts(Counts),
+}
+
+impl Topics for PlayerMessage {
+    type Key = Player;
+
+    fn read(message: &Message<Player>) -> Option<Self> {
+        let counts = || message.read::<CountsChanged>().map(|counts| Self::Counts(*counts));
+        message.read::<NotificationAdded>().map(Self::Notification).or_else(counts)
+    }
+}
+
+/// A stream of a player.
+async fn follow(live: &Live, user: Uuid) -> Subscription<PlayerMessage> {
+    live.subscribe(Player(user)).await
 }
 
 /// A loop that goes on until it is told to stop.

@@ -35,10 +35,10 @@ fn to(users: &[UserId], title: &str) -> Request {
 async fn one_or_some_are_told(place: &SqlPlace) {
     let house = House::open(place, Setup::default()).await;
     let (ann, ben, nobody) = (house.user("ann").await, house.user("ben").await, UserId::generate());
-    let mut ear = house.live.listen(*ann.as_uuid()).await;
+    let mut stream = follow(&house.live, *ann.as_uuid()).await;
     let (sent, is_replayed) = house.notifications.send("shop", "1", &to(&[ann], "Hello")).await.unwrap();
     assert_eq!((sent.told, sent.unknown.len(), is_replayed), (Some(1), 0, false));
-    assert!(matches!(ear.next().await, notification::live::Heard::News(_)));
+    assert!(matches!(stream.next().await, Received::Message(_)));
     let (sent, _) = house.notifications.send("shop", "2", &to(&[ann, nobody, ben], "All")).await.unwrap();
     assert_eq!((sent.told, sent.unknown), (Some(2), vec![*nobody.as_uuid()]));
     assert_eq!(house.titles(*ann.as_uuid()).await, ["Hello", "All"]);

@@ -5,10 +5,11 @@
 //! `inbox` has the numbers of unread and unseen ones when they were changed by the player. `ticket` has a ticket: all of the player's
 //! at the beginning, each again when it changes.
 //!
-//! The inbox is what counts: the stream knows how far the client is and reads on from there. What it is told in passing saves it from
-//! reading if it is just the next one. So a client that reads slowly costs no memory here, and one that is cut off loses nothing.
+//! The inbox is the source of truth: the stream knows the client's position and reads on from there. A live message with the next
+//! notification saves it that read. So a client that reads slowly costs no memory here, and one that is cut off loses nothing.
 
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName};
@@ -22,10 +23,10 @@ use futures::future::BoxFuture;
 use futures::stream::{BoxStream, SelectAll};
 use futures::{FutureExt, StreamExt};
 use http_server::{Connection, Problem, Query};
+use live::{Message, Player, Received, Subscription, Topics};
 use matchmaking::model::TicketId;
-use matchmaking::{PlayerState, PlayerTicket, Present};
-use notification::Notification;
-use notification::live::{Ear, Heard, Told};
+use matchmaking::{PlayerState, PlayerTicket, Present, TicketCreated};
+use notification::{Counts, CountsChanged, Notification, NotificationAdded};
 use runtime::Drain;
 use serde::Deserialize;
 use serde_json::json;
@@ -106,10 +107,11 @@ pub(in crate::http) async fn stream(
     };
     let user = *caller.user().as_uuid();
     let asked = position(&headers, query.last_event_id.as_deref())?;
-    // In this order: what comes after the head was read is heard.
-    let ear = gateway.inbox.live().listen(user).await;
+    // In this order: a notification that is added after the head was read is received.
+    let subscription = gateway.live.subscribe(Player(user)).await;
     let head = gateway.inbox.head(user).await.map_err(|error| failed("notifications", &error))?;
-    let source = Everything::new(gateway.clone(), client, languages, (user, ear), (asked, head), connection);
+    let start = Start { user, subscription, asked, head };
+    let source = Everything::new(gateway.clone(), client, languages, start, connection);
     Ok(answer(gateway, caller, open, source))
 }
 
@@ -125,6 +127,35 @@ fn position(headers: &HeaderMap, query: Option<&str>) -> Result<Option<i64>, Pro
     })
 }
 
+/// The live messages that a stream understands. Shared pointers keep the state of a stream small.
+#[derive(Debug)]
+enum PlayerMessage {
+    Notification(Arc<Notification>),
+    Counts(Arc<Counts>),
+    TicketCreated,
+}
+
+impl Topics for PlayerMessage {
+    type Key = Player;
+
+    fn read(message: &Message<Player>) -> Option<Self> {
+        let notification = || message.read::<NotificationAdded>().map(Self::Notification);
+        let counts = || message.read::<CountsChanged>().map(Self::Counts);
+        let ticket = || message.read::<TicketCreated>().map(|_| Self::TicketCreated);
+        notification().or_else(counts).or_else(ticket)
+    }
+}
+
+/// Where a stream starts.
+struct Start {
+    user: Uuid,
+    subscription: Subscription<PlayerMessage>,
+    /// The position that the client named, if it did.
+    asked: Option<i64>,
+    /// The position of the player's last notification.
+    head: i64,
+}
+
 /// What becomes of a ticket.
 type Changes = BoxStream<'static, Result<PlayerTicket, matchmaking::Error>>;
 
@@ -133,7 +164,7 @@ struct Everything {
     client: Client,
     languages: Languages,
     user: Uuid,
-    ear: Ear,
+    subscription: Subscription<PlayerMessage>,
     /// What is to be said first.
     greeting: Option<Bytes>,
     /// Up to where the client has been told.
@@ -157,14 +188,14 @@ impl Everything {
         gateway: Gateway,
         client: Client,
         languages: Languages,
-        (user, ear): (Uuid, Ear),
-        (asked, head): (Option<i64>, i64),
+        start: Start,
         connection: Connection,
     ) -> Self {
+        let Start { user, subscription, asked, head } = start;
         // An id that was never told is of another inbox, or of one that was restored: there is nothing to go on from.
         let last = asked.filter(|asked| *asked <= head).unwrap_or(head);
         let greeting = json!({ "last_event_id": last.to_string(), "resumed": asked == Some(last) });
-        ear.at(last);
+        subscription.set_position(last);
         Self {
             greeting: Some(event_at(last, "ready", &greeting)),
             behind: (last < head).then(Instant::now),
@@ -180,7 +211,7 @@ impl Everything {
             client,
             languages,
             user,
-            ear,
+            subscription,
             connection,
         }
     }
@@ -192,7 +223,7 @@ impl Everything {
     /// Says how far the client is.
     fn at(&mut self, position: i64) {
         self.last = self.last.max(position);
-        self.ear.at(self.last);
+        self.subscription.set_position(self.last);
     }
 
     /// The next of what was read.
@@ -226,28 +257,26 @@ impl Everything {
         }
     }
 
-    /// What was told in passing, if it is for the client now.
-    fn heard(&mut self, heard: &Heard) -> Option<Bytes> {
-        let told = match heard {
-            Heard::Missed => {
+    /// Handles a live message. Returns the event that it makes for the client, if any.
+    fn received(&mut self, received: Received<PlayerMessage>) -> Option<Bytes> {
+        use PlayerMessage::{Counts, Notification, TicketCreated};
+        match received {
+            Received::Gap => {
                 self.behind = Some(Instant::now());
                 self.look_for_tickets = true;
-                return None;
+                None
             }
-            Heard::News(told) => told,
-        };
-        match &**told {
-            Told::Notification(notification) if notification.position <= self.last => None,
-            Told::Notification(notification) if notification.position == self.last + 1 => {
-                Some(self.notification(notification))
+            Received::Message(Notification(notification)) if notification.position <= self.last => None,
+            Received::Message(Notification(notification)) if notification.position == self.last + 1 => {
+                Some(self.notification(&notification))
             }
-            // Something is between.
-            Told::Notification(_) => {
+            // Notifications before it are missing.
+            Received::Message(Notification(_)) => {
                 self.behind = Some(Instant::now());
                 None
             }
-            Told::Counts(counts) => Some(event("inbox", counts)),
-            Told::Tickets => {
+            Received::Message(Counts(counts)) => Some(event("inbox", &*counts)),
+            Received::Message(TicketCreated) => {
                 self.look_for_tickets = true;
                 None
             }
@@ -295,8 +324,8 @@ impl Source for Everything {
             }
             let read_again = self.behind;
             tokio::select! {
-                heard = self.ear.next() => {
-                    if let Some(event) = self.heard(&heard) {
+                received = self.subscription.next() => {
+                    if let Some(event) = self.received(received) {
                         return Next::Event(event);
                     }
                 }
@@ -323,7 +352,7 @@ async fn find_tickets(
     watched: HashSet<TicketId>,
 ) -> Vec<(TicketId, Changes)> {
     let tickets = gateway.players.tickets(user).await.unwrap_or_else(|error| {
-        // The next word of tickets, or the next stream, tries again.
+        // The next message about a ticket, or the next stream, tries again.
         tracing::warn!(cause = chain(&error), "a stream cannot read its player's tickets");
         Vec::new()
     });

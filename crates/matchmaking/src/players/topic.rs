@@ -1,0 +1,13 @@
+//! The live message of this service.
+
+use live::{Player, Topic};
+
+/// A player has a new ticket.
+#[derive(Debug)]
+pub enum TicketCreated {}
+
+impl Topic for TicketCreated {
+    type Key = Player;
+    type Message = ();
+    const NAME: &'static str = "tickets";
+}
