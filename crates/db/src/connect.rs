@@ -167,7 +167,7 @@ impl Db {
         match &self.pools {
             Pools::Sqlite { .. } => {
                 let lock = locks.acquire_all(targets.iter().copied()).await?;
-                Ok(Tx { lock: Some(lock), ..self.begin().await? })
+                Ok(Tx { lock: Some(lock), ..self.begin().await? }.locked(targets))
             }
             Pools::MySql(server) => {
                 let too_late = || Error::Lock(hierlock::Error::Timeout(patience));
@@ -184,7 +184,7 @@ impl Db {
                     error => error.into(),
                 })?;
                 connection.set_in_doubt(false);
-                Ok(Tx::new(Either::MySql(connection)))
+                Ok(Tx::new(Either::MySql(connection)).locked(targets))
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use hierlock::Lock;
+use hierlock::{Lock, OwnedTarget, Target};
 use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row, SqlSafeStr, Sqlite, SqliteConnection};
 
 use tokio::sync::Notify;
@@ -22,6 +22,8 @@ pub struct Tx {
     pub(crate) connection: Either,
     /// Of this process, for a store whose own locks would not do.
     pub(crate) lock: Option<Lock>,
+    /// The targets that are locked until the transaction ends.
+    pub(crate) locked: Vec<OwnedTarget>,
     /// Who is woken when the transaction has become true.
     pub(crate) waiting: Vec<Arc<Notify>>,
     /// What is done then.
@@ -59,13 +61,30 @@ pub(crate) enum Either {
 
 impl Tx {
     pub(crate) fn new(connection: Either) -> Self {
-        Self { connection, lock: None, waiting: Vec::new(), then: Then::default(), script: Script::default() }
+        Self {
+            connection,
+            lock: None,
+            locked: Vec::new(),
+            waiting: Vec::new(),
+            then: Then::default(),
+            script: Script::default(),
+        }
+    }
+
+    pub(crate) fn locked(mut self, targets: &[Target<'_>]) -> Self {
+        self.locked = targets.iter().copied().map(OwnedTarget::from).collect();
+        self
+    }
+
+    /// Returns whether the transaction holds the lock on a target, or on one above it: see [`Db::begin_locked`](crate::Db::begin_locked).
+    pub fn holds(&self, target: &Target<'_>) -> bool {
+        self.locked.iter().any(|locked| locked.as_target().covers(target))
     }
 
     /// Makes everything done in the transaction true, or nothing of it. When it fails with [`Error::Unreachable`], nobody
     /// knows which: the caller has to look, or to do it again in a way that can be done twice.
     pub async fn commit(self) -> Result<(), Error> {
-        let Self { connection, lock: _held, waiting, then, script } = self;
+        let Self { connection, lock: _held, locked: _, waiting, then, script } = self;
         let text = AssertSqlSafe(script.ending_with("COMMIT")).into_sql_str();
         match connection {
             Either::Sqlite(tx) => tx.commit(text).await?,

@@ -27,4 +27,4 @@ pub use server_error::ServerError;
 pub use space::Space;
 /// Which database, in the driver's terms.
 pub use sqlx::mysql::MySqlConnectOptions;
-pub use target::{EmptyId, Level, Target};
+pub use target::{EmptyId, Level, OwnedTarget, Target};

@@ -48,6 +48,31 @@ pub struct Target<'a> {
     resource: Option<&'a str>,
 }
 
+/// A target with its own copy of the ids.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct OwnedTarget {
+    user: String,
+    account: Option<String>,
+    /// Some only where there is an account.
+    resource: Option<String>,
+}
+
+impl OwnedTarget {
+    pub fn as_target(&self) -> Target<'_> {
+        Target { user: &self.user, account: self.account.as_deref(), resource: self.resource.as_deref() }
+    }
+}
+
+impl From<Target<'_>> for OwnedTarget {
+    fn from(target: Target<'_>) -> Self {
+        Self {
+            user: target.user.to_owned(),
+            account: target.account.map(str::to_owned),
+            resource: target.resource.map(str::to_owned),
+        }
+    }
+}
+
 /// An id without a character in it, which is a mistake of the caller's more often than an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the id of the {0} is empty")]
@@ -103,6 +128,11 @@ impl<'a> Target<'a> {
     pub fn conflicts_with(&self, other: &Self) -> bool {
         self.ids().zip(other.ids()).all(|(ours, theirs)| ours == theirs)
     }
+
+    /// Returns whether a lock on this target also locks the other: it is the other one, or lies above it.
+    pub fn covers(&self, other: &Self) -> bool {
+        self.level() <= other.level() && self.conflicts_with(other)
+    }
 }
 
 impl fmt::Display for Target<'_> {
@@ -150,5 +180,30 @@ mod tests {
         assert!(account.conflicts_with(&shield) && account.conflicts_with(&account));
         assert!(!sword.conflicts_with(&shield));
         assert!(!sword.conflicts_with(&Target::user("a").unwrap()));
+    }
+
+    #[test]
+    fn a_target_covers_itself_and_what_is_below() {
+        let (user, account) = (Target::user("u").unwrap(), Target::account("u", "a").unwrap());
+        let sword = Target::resource("u", "a", "sword").unwrap();
+        for above in [user, account, sword] {
+            assert!(above.covers(&sword), "{above}");
+        }
+        for other in ["v/a/sword", "u/b/sword", "u/a/shield"] {
+            let ids: Vec<&str> = other.split('/').collect();
+            assert!(!Target::resource(ids[0], ids[1], ids[2]).unwrap().covers(&sword), "{other}");
+        }
+        assert!(!sword.covers(&account) && !account.covers(&user));
+    }
+
+    #[test]
+    fn an_owned_target_is_the_same_target() {
+        for target in [
+            Target::user("u").unwrap(),
+            Target::account("u", "a").unwrap(),
+            Target::resource("u", "a", "sword").unwrap(),
+        ] {
+            assert_eq!(OwnedTarget::from(target).as_target(), target);
+        }
     }
 }

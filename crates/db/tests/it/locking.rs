@@ -43,6 +43,24 @@ async fn a_transaction_holds_its_locks_until_it_ends_however_it_does() {
     }
 }
 
+#[tokio::test]
+async fn a_transaction_knows_what_it_holds() {
+    for place in need!(Place::all().await) {
+        let (db, locks) = (place.open().await, locks(&place).await);
+        let (sword, account) =
+            (Target::resource("u", "a", "sword").unwrap(), Target::account("u", "a").unwrap());
+        let shield = Target::resource("v", "a", "shield").unwrap();
+        let tx = db.begin_locked(&locks, &[account, shield]).await.unwrap();
+        assert!(tx.holds(&account) && tx.holds(&sword) && tx.holds(&shield));
+        assert!(!tx.holds(&Target::user("u").unwrap()) && !tx.holds(&Target::account("v", "a").unwrap()));
+        tx.rollback().await.unwrap();
+        let tx = db.begin().await.unwrap();
+        assert!(!tx.holds(&sword));
+        tx.rollback().await.unwrap();
+        db.close().await;
+    }
+}
+
 /// Whoever holds a lock and begins to write must not meet a writer that waits for that lock.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_transaction_that_waits_for_a_lock_does_not_keep_its_holder_from_writing() {
