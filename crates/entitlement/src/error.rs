@@ -53,3 +53,13 @@ impl Coded for Error {
         }
     }
 }
+
+impl Error {
+    /// Returns whether the transaction met another one, so that it may be tried again from the beginning.
+    pub const fn is_conflict(&self) -> bool {
+        match self {
+            Self::Db(error) => error.is_conflict(),
+            _ => false,
+        }
+    }
+}

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use account::{AccountId, UserId};
-use base::{Backoff, Clock, Timestamp};
+use base::{Clock, Timestamp};
 use db::{Db, Fingerprint, IdempotencyKey};
 use hierlock::Locks;
 use outbox::Outbox;
@@ -21,11 +21,6 @@ use crate::store;
 
 /// How many changes one request may have.
 pub const MAX_BATCH: usize = 100;
-
-/// Between attempts of what met another transaction.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(5), Duration::from_millis(200));
-/// How often it is tried.
-const ATTEMPTS: u32 = 5;
 
 /// How many transactions with the requests of several callers may be under way, and how many requests one has at most.
 const LANES: usize = 4;
@@ -104,17 +99,8 @@ impl Entitlements {
 
     async fn apply_alone(&self, request: Request) -> Result<Answer, Error> {
         let request = [request];
-        for failures in 1.. {
-            let error = match self.ledger.apply(&request, Duration::MAX).await {
-                Ok(mut answers) => return answers.pop().unwrap_or(Err(Error::NoAnswer)),
-                Err(error) => error,
-            };
-            if failures >= ATTEMPTS || !is_met_another(&error) {
-                return Err(still_running(error));
-            }
-            tokio::time::sleep(AGAIN.after(failures)).await;
-        }
-        unreachable!("the range has no end")
+        let applied = db::retrying(Error::is_conflict, || self.ledger.apply(&request, Duration::MAX)).await;
+        applied.map_err(still_running)?.pop().unwrap_or(Err(Error::NoAnswer))
     }
 
     /// One entitlement.
@@ -200,17 +186,7 @@ fn valid_until(action: &Action) -> Option<i64> {
     }
 }
 
-/// Whether the same may work a moment later, because it was in the way of another transaction.
-fn is_met_another(error: &Error) -> bool {
-    match error {
-        // Somebody else was faster with this key, and it is known by now what they did.
-        Error::Db(db::Error::Duplicate(_) | db::Error::Busy(_)) => true,
-        Error::Db(db::Error::Lock(hierlock::Error::Deadlock(_))) => true,
-        _ => false,
-    }
-}
-
-/// What a caller is told of a wait that was too long.
+/// Turns a conflict that outlasted all attempts, or a wait that was too long, into the error that callers see.
 fn still_running(error: Error) -> Error {
     match error {
         Error::Db(error @ (db::Error::Busy(_) | db::Error::Duplicate(_))) => {
