@@ -31,6 +31,9 @@ pub enum Error {
     Account(#[from] account::Error),
     #[error(transparent)]
     Db(#[from] db::Error),
+    /// A mistake in the program that called [`Entitlements::apply_in`](crate::Entitlements::apply_in).
+    #[error("the transaction does not hold the lock on {:?} of the account {}: begin it with Entitlements::begin", .0.resource, .0.account)]
+    NotLocked(Holding),
     /// A mistake of ours.
     #[error("the ledger gave no answer")]
     NoAnswer,
@@ -49,7 +52,7 @@ impl Coded for Error {
             Self::StillRunning(_) => Code::Conflict,
             Self::Account(error) => error.code(),
             Self::Db(error) => error.code(),
-            Self::NoAnswer | Self::Answer(_) => Code::Internal,
+            Self::NotLocked(_) | Self::NoAnswer | Self::Answer(_) => Code::Internal,
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use base::{Clock, Timestamp};
 use bus::EventId;
 use db::{Db, Earlier, IdempotencyKey, Tx};
-use hierlock::{Locks, Target};
+use hierlock::{Locks, OwnedTarget, Target};
 use outbox::Outbox;
 use runtime::fault;
 
@@ -36,25 +36,18 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Does requests in one transaction. Each has an answer or an error of its own; an error of all means that nothing was done.
+    /// Applies requests in one transaction. Each has an answer or an error of its own; an error of all means that nothing was
+    /// applied.
     ///
-    /// Four messages to the server: begin, lock, ask for all that has to be known, write everything and commit.
+    /// Four round trips: begin, lock, read all that must be known, write everything and commit.
     pub(crate) async fn apply(
         &self,
         requests: &[Request],
         patience: Duration,
     ) -> Result<Vec<Result<Answer, Error>>, Error> {
-        let changes = || requests.iter().flat_map(|request| &request.changes);
-        let ids: Vec<(String, String)> = changes()
-            .map(|change| (change.holding.user.to_string(), change.holding.account.to_string()))
-            .collect();
-        let targets = changes()
-            .zip(&ids)
-            .map(|(change, (user, account))| Target::resource(user, account, &change.holding.resource))
-            .collect::<Result<Vec<Target<'_>>, _>>()
-            .map_err(|empty| db::Error::Lock(empty.into()))?;
-        let mut tx = self.db.begin_locked(&self.locks.within(patience), &targets).await?;
-        let answers = self.db.bounded(self.apply_in(&mut tx, requests)).await?;
+        let changes = requests.iter().flat_map(|request| &request.changes);
+        let mut tx = self.begin(changes, &[], patience).await?;
+        let answers = self.db.bounded(self.apply_locked(&mut tx, requests)).await?;
         if answers.iter().flatten().all(Answer::is_replayed) {
             // Nothing is to be written.
             tx.rollback().await?;
@@ -66,8 +59,38 @@ impl Ledger {
         Ok(answers)
     }
 
-    /// In a transaction that holds the locks.
-    async fn apply_in(&self, tx: &mut Tx, requests: &[Request]) -> Result<Vec<Result<Answer, Error>>, Error> {
+    /// Begins a transaction that holds the locks on what is changed, and on other targets.
+    pub(crate) async fn begin<'a>(
+        &self,
+        changes: impl Iterator<Item = &'a Change>,
+        others: &[Target<'_>],
+        patience: Duration,
+    ) -> Result<Tx, Error> {
+        let owned = changes.map(|change| target(&change.holding)).collect::<Result<Vec<_>, _>>()?;
+        let targets = owned.iter().map(OwnedTarget::as_target).chain(others.iter().copied());
+        let targets: Vec<Target<'_>> = targets.collect();
+        Ok(self.db.begin_locked(&self.locks.within(patience), &targets).await?)
+    }
+
+    /// Applies a request in a caller's transaction. Fails if that does not hold the locks on what the request changes.
+    pub(crate) async fn apply_in(&self, tx: &mut Tx, request: Request) -> Result<Answer, Error> {
+        for Change { holding, .. } in &request.changes {
+            if !tx.holds(&target(holding)?.as_target()) {
+                return Err(Error::NotLocked(holding.clone()));
+            }
+        }
+        let mut answers = self.db.bounded(self.apply_locked(tx, &[request])).await?;
+        answers.pop().unwrap_or(Err(Error::NoAnswer))
+    }
+
+    /// Applies requests in a transaction that holds the locks on what they change. They are written at the latest when it is committed.
+    async fn apply_locked(
+        &self,
+        tx: &mut Tx,
+        requests: &[Request],
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        // An earlier call may have left writes for the commit, which the reads below must see: its keys, entitlements and events.
+        tx.write().await?;
         // The key of a request is looked up beside its first change.
         let questions = requests.iter().flat_map(|request| {
             let rest = std::iter::repeat(None);
@@ -129,6 +152,13 @@ impl Ledger {
         done.decided.push((&request.caller, decided, request.traceparent.as_deref()));
         Ok(answer)
     }
+}
+
+/// The lock on an entitlement.
+fn target(Holding { user, account, resource }: &Holding) -> Result<OwnedTarget, Error> {
+    let (user, account) = (user.to_string(), account.to_string());
+    let target = Target::resource(&user, &account, resource);
+    Ok(target.map_err(|empty| db::Error::Lock(empty.into()))?.into())
 }
 
 /// What the requests of a transaction have done so far.

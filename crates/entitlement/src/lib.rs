@@ -6,7 +6,9 @@
 //! # Invariants
 //! - **One transaction**: the hierarchical lock on the resource, the entitlement with its next version, its history, its event,
 //!   and the answer under the caller's idempotency key. All of it is true, or nothing is.
-//! - **Once per key.** Whoever sends a request again gets the answer that it had the first time, and nothing happens.
+//! - **Once per key.** A repeated request gets the first answer and changes nothing.
+//! - **In a caller's transaction as in its own.** [`Entitlements::apply_in`] applies changes together with the caller's rows: both are
+//!   committed, or neither is. The transaction must hold the locks.
 //! - **The order of arrival does not matter.** A change carries the time at which it happened at the shop. What is older than what is
 //!   known is superseded: it is in the history, has no version and no event. What was revoked before its grant arrived stays
 //!   revoked.

@@ -8,8 +8,6 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::answer::Answer;
-
 /// The metrics of this process. Clones are the same.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -41,8 +39,8 @@ impl Metrics {
         this
     }
 
-    pub(crate) fn applied(&self, answer: &Answer, took: Duration) {
-        let outcome = if answer.is_replayed() { "replayed" } else { "done" };
+    pub(crate) fn applied(&self, is_replayed: bool, took: Duration) {
+        let outcome = if is_replayed { "replayed" } else { "done" };
         self.requests.get_or_create(&RequestLabels { outcome }).inc();
         self.duration.observe(took.as_secs_f64());
     }

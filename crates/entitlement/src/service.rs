@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use account::{AccountId, UserId};
 use base::{Clock, Timestamp};
-use db::{Db, Fingerprint, IdempotencyKey};
-use hierlock::Locks;
+use db::{Db, Fingerprint, IdempotencyKey, Tx};
+use hierlock::{Locks, Target};
 use outbox::Outbox;
 use runtime::batch::Batcher;
 use runtime::telemetry::TraceContext;
@@ -66,25 +66,73 @@ impl Entitlements {
         Self { ledger, together, metrics }
     }
 
-    /// Applies changes, all or none of them, once per caller and key: whoever asks again gets the first answer.
+    /// Applies changes, all or none of them, once per caller and key. A repeated request gets the first answer.
     pub async fn apply(&self, caller: &str, key: &str, changes: &[Change]) -> Result<Answer, Error> {
+        let request = self.request(caller, key, changes)?;
+        let began = Instant::now();
+        let answer = self.apply_request(request).await?;
+        self.metrics.applied(answer.is_replayed(), began.elapsed());
+        Ok(answer)
+    }
+
+    /// Begins a transaction for [`apply_in`](Self::apply_in): it holds the locks that these changes need, and those on `others`, which the
+    /// caller needs for its own work. All locks are taken here, in one order, so two such transactions cannot deadlock.
+    pub async fn begin(&self, changes: &[Change], others: &[Target<'_>]) -> Result<Tx, Error> {
+        self.ledger.begin(changes.iter(), others, Duration::MAX).await
+    }
+
+    /// Applies changes in the caller's transaction: they become true with its commit, or never. As [`apply`](Self::apply) does, it applies
+    /// them once per caller and key, adds to the histories and appends the events; after the commit this process publishes the events and
+    /// counts the request.
+    ///
+    /// The transaction must hold the locks on all that is changed, or on the accounts or users above: [`begin`](Self::begin) takes them.
+    /// Otherwise this fails with [`Error::NotLocked`] and does nothing.
+    ///
+    /// After [`Error::Db`] or [`Error::Answer`] drop the transaction, since it may have been written to in part. Any other error adds nothing to it.
+    /// An error that [is a conflict](Error::is_conflict), from here or from the commit, is gone when the whole transaction is repeated:
+    ///
+    /// ```
+    /// # use entitlement::{Answer, Change, Entitlements, Error};
+    /// async fn claim(entitlements: &Entitlements, key: &str, grant: &[Change]) -> Result<Answer, Error> {
+    ///     db::retrying(Error::is_conflict, || async {
+    ///         let mut tx = entitlements.begin(grant, &[]).await?;
+    ///         // The caller's own reads and writes come here.
+    ///         let answer = entitlements.apply_in(&mut tx, "drops", key, grant).await?;
+    ///         tx.commit().await?;
+    ///         Ok(answer)
+    ///     })
+    ///     .await
+    /// }
+    /// ```
+    pub async fn apply_in(
+        &self,
+        tx: &mut Tx,
+        caller: &str,
+        key: &str,
+        changes: &[Change],
+    ) -> Result<Answer, Error> {
+        let began = Instant::now();
+        let answer = self.ledger.apply_in(tx, self.request(caller, key, changes)?).await?;
+        let (metrics, is_replayed) = (self.metrics.clone(), answer.is_replayed());
+        tx.after_commit(move || metrics.applied(is_replayed, began.elapsed()));
+        Ok(answer)
+    }
+
+    /// Checks what a caller asks for.
+    fn request(&self, caller: &str, key: &str, changes: &[Change]) -> Result<Request, Error> {
         if !(1..=MAX_BATCH).contains(&changes.len()) {
             let what = format!("has 1 to {MAX_BATCH} entries, not {}", changes.len());
             return Err(Error::Invalid { field: "changes", what });
         }
         let now = self.ledger.clock.now();
         changes.iter().try_for_each(|change| change.check(now))?;
-        let request = Request {
+        Ok(Request {
             caller: caller.to_owned(),
             key: IdempotencyKey::new(caller, key, fingerprint(changes))?
                 .or_before(&before_fingerprints(changes)),
             changes: changes.to_vec(),
             traceparent: TraceContext::current().traceparent().map(str::to_owned),
-        };
-        let began = Instant::now();
-        let answer = self.apply_request(request).await?;
-        self.metrics.applied(&answer, began.elapsed());
-        Ok(answer)
+        })
     }
 
     async fn apply_request(&self, request: Request) -> Result<Answer, Error> {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
+mod callers_transaction;
 mod changes;
 mod erasing;
 mod once;
@@ -45,7 +46,7 @@ struct Shop {
 impl Shop {
     /// Makes the tables and opens them.
     async fn open(place: &SqlPlace) -> Self {
-        let config = config(place, Duration::from_secs(10));
+        let config = config(&place.url(), Duration::from_secs(10));
         let db = Db::open(&config).await.unwrap();
         db.migrate(&[db::MIGRATIONS, outbox::MIGRATIONS, account::MIGRATIONS, entitlement::MIGRATIONS])
             .await
@@ -62,7 +63,7 @@ impl Shop {
         if !place.is_server() {
             return self.clone();
         }
-        let config = config(place, Duration::from_secs(10));
+        let config = config(&place.url(), Duration::from_secs(10));
         Self::on(Db::open(&config).await.unwrap(), &config).await
     }
 
@@ -117,8 +118,8 @@ impl Shop {
     }
 }
 
-fn config(place: &SqlPlace, acquire_timeout: Duration) -> db::Config {
-    let url = DbUrl::parse(&Configured::Text(place.url())).unwrap();
+fn config(url: &str, acquire_timeout: Duration) -> db::Config {
+    let url = DbUrl::parse(&Configured::Text(url.to_owned())).unwrap();
     db::Config { url, max_connections: 16, acquire_timeout, migrate: false }
 }
 

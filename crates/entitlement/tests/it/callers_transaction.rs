@@ -1,0 +1,358 @@
+//! Changes that are applied in a caller's transaction, as a drop applies them beside its own rows.
+
+use db::Tx;
+use hierlock::Target;
+use prometheus_client::encoding::text::encode;
+use runtime::Drain;
+use testkit::Program;
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use work_queue::{Handler, Item, Outcome, State, Worker};
+
+use super::*;
+
+testkit::on_all_stores!(
+    changes_commit_with_the_callers_own_write,
+    changes_roll_back_with_the_callers_own_write,
+    a_key_is_applied_once_within_a_transaction_and_across_them,
+    calls_in_one_transaction_see_each_other,
+    a_refused_request_adds_nothing_to_the_transaction,
+    a_concurrent_request_with_the_same_key_waits_and_is_replayed,
+    a_key_used_under_another_lock_fails_the_commit_and_passes_when_repeated,
+    a_transaction_without_the_lock_is_refused,
+    events_are_published_by_this_process_after_the_commit,
+    requests_are_counted_when_they_are_committed,
+);
+
+/// The table of a caller.
+const OWN_TABLE: &str = "CREATE TABLE claims (id BIGINT PRIMARY KEY)";
+const OWN_WRITE: &str = "INSERT INTO claims (id) VALUES (7)";
+const OWN_ROWS: &str = "SELECT COUNT(*) FROM claims";
+
+async fn open(place: &SqlPlace) -> (Shop, (UserId, AccountId)) {
+    let shop = Shop::open(place).await;
+    let mut tx = shop.db.begin().await.unwrap();
+    execute(&mut tx, OWN_TABLE).await;
+    tx.commit().await.unwrap();
+    let ada = shop.customer("ada").await;
+    (shop, ada)
+}
+
+async fn execute(tx: &mut Tx, text: &'static str) {
+    db::on!(tx, connection => { sqlx::query(text).execute(connection).await.unwrap(); });
+}
+
+async fn own_rows(shop: &Shop) -> i64 {
+    let mut connection = shop.db.connection().await.unwrap();
+    db::on!(connection, raw => sqlx::query_scalar(OWN_ROWS).fetch_one(raw).await.unwrap())
+}
+
+async fn version(shop: &Shop, change: &Change) -> Option<i64> {
+    match shop.entitlements.get(&change.holding).await {
+        Ok(view) => Some(view.version),
+        Err(Error::Unknown(_)) => None,
+        Err(error) => panic!("{error:?}"),
+    }
+}
+
+async fn changes_commit_with_the_callers_own_write(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let granting = [change(ada, "sword", NOW - 9, GRANT), change(ada, "shield", NOW - 8, GRANT)];
+    let mut tx = shop.entitlements.begin(&granting, &[]).await.unwrap();
+    execute(&mut tx, OWN_WRITE).await;
+    let answer = shop.entitlements.apply_in(&mut tx, "drops", "claim-7", &granting).await.unwrap();
+    assert!(!answer.is_replayed());
+    assert_eq!(
+        (own_rows(&shop).await, version(&shop, &granting[0]).await),
+        (0, None),
+        "nothing shows before"
+    );
+    tx.commit().await.unwrap();
+    assert_eq!(own_rows(&shop).await, 1);
+    let of = |at: usize| answer.results().unwrap()[at]["entitlement"]["version"].as_i64();
+    assert_eq!((of(0), of(1)), (Some(1), Some(1)));
+    assert_eq!((version(&shop, &granting[0]).await, version(&shop, &granting[1]).await), (Some(1), Some(1)));
+    let history = shop.entitlements.history(&granting[0].holding, i64::MAX, 10).await.unwrap();
+    assert_eq!(history.iter().map(|entry| entry.caller.as_str()).collect::<Vec<_>>(), ["drops"]);
+    assert_eq!(shop.versions().await, [1, 1]);
+}
+
+async fn changes_roll_back_with_the_callers_own_write(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    for end in ["rollback", "drop"] {
+        let mut tx = shop.entitlements.begin(&granting, &[]).await.unwrap();
+        execute(&mut tx, OWN_WRITE).await;
+        shop.entitlements.apply_in(&mut tx, "drops", "claim-7", &granting).await.unwrap();
+        // Not only what waits for the commit is gone.
+        tx.write().await.unwrap();
+        if end == "rollback" {
+            tx.rollback().await.unwrap();
+        }
+    }
+    assert_eq!((own_rows(&shop).await, version(&shop, &granting[0]).await), (0, None));
+    assert_eq!(shop.versions().await, [0_i64; 0]);
+    // The key is free, also for another request.
+    let other = [change(ada, "shield", NOW, GRANT)];
+    let applied = shop.entitlements.apply("drops", "claim-7", &other).await.unwrap();
+    assert!(!applied.is_replayed());
+}
+
+async fn a_key_is_applied_once_within_a_transaction_and_across_them(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let more = Action::Grant { quantity: Some(5), valid_until: None };
+    let granting = [change(ada, "gems", NOW, more)];
+    let mut texts = Vec::new();
+    for transaction in 0..2 {
+        let mut tx = shop.entitlements.begin(&granting, &[]).await.unwrap();
+        for call in 0..2 {
+            let answer = shop.entitlements.apply_in(&mut tx, "drops", "claim-7", &granting).await.unwrap();
+            assert_eq!(answer.is_replayed(), (transaction, call) != (0, 0), "{transaction} {call}");
+            texts.push(answer.text().to_owned());
+        }
+        tx.commit().await.unwrap();
+    }
+    // By itself it is the same request.
+    let alone = shop.entitlements.apply("drops", "claim-7", &granting).await.unwrap();
+    assert!(alone.is_replayed());
+    assert!(texts.iter().all(|text| text == alone.text()), "{texts:?}");
+    let view = shop.entitlements.get(&granting[0].holding).await.unwrap();
+    assert_eq!((view.quantity, view.version), (Some(5), 1));
+    assert_eq!(shop.versions().await, [1]);
+}
+
+async fn calls_in_one_transaction_see_each_other(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let more = Action::Grant { quantity: Some(1), valid_until: None };
+    let gems = |n: i64| [change(ada, "gems", NOW - 9 + n, more)];
+    let mut tx = shop.entitlements.begin(&gems(0), &[]).await.unwrap();
+    for n in 0..3 {
+        let answer = shop.entitlements.apply_in(&mut tx, "drops", &n.to_string(), &gems(n)).await.unwrap();
+        assert_eq!(answer.results().unwrap()[0]["entitlement"]["version"], n + 1);
+    }
+    tx.commit().await.unwrap();
+    let view = shop.entitlements.get(&gems(0)[0].holding).await.unwrap();
+    assert_eq!((view.quantity, view.version), (Some(3), 3));
+    assert_eq!(shop.versions().await, [1, 2, 3]);
+}
+
+async fn a_refused_request_adds_nothing_to_the_transaction(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    let nobody = [change((UserId::generate(), ada.1), "sword", NOW, GRANT)];
+    let counted = Action::Grant { quantity: Some(1), valid_until: None };
+    let mixed = [change(ada, "shield", NOW, GRANT), change(ada, "sword", NOW, counted)];
+    let all = [&granting[..], &nobody, &mixed].concat();
+    let mut tx = shop.entitlements.begin(&all, &[]).await.unwrap();
+    execute(&mut tx, OWN_WRITE).await;
+    shop.entitlements.apply_in(&mut tx, "drops", "1", &granting).await.unwrap();
+    let mut refused = async |key: &str, changes: &[Change]| {
+        shop.entitlements.apply_in(&mut tx, "drops", key, changes).await.unwrap_err()
+    };
+    assert!(matches!(refused("1", &mixed).await, Error::KeyReused));
+    assert!(matches!(refused("2", &nobody).await, Error::NoAccount(_)));
+    // The first change of it would have been good.
+    assert!(matches!(refused("2", &mixed).await, Error::NotCounted));
+    assert!(matches!(refused("2", &[]).await, Error::Invalid { .. }));
+    assert!(matches!(refused("", &granting).await, Error::BadKey(_)));
+    tx.commit().await.unwrap();
+    assert_eq!((own_rows(&shop).await, version(&shop, &granting[0]).await), (1, Some(1)));
+    assert_eq!(version(&shop, &mixed[0]).await, None);
+    assert_eq!(shop.versions().await, [1]);
+}
+
+async fn a_concurrent_request_with_the_same_key_waits_and_is_replayed(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let another = shop.another(place).await;
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    let mut tx = shop.entitlements.begin(&granting, &[]).await.unwrap();
+    let first = shop.entitlements.apply_in(&mut tx, "drops", "claim-7", &granting).await.unwrap();
+    let mut waiting = tokio::spawn({
+        let granting = granting.clone();
+        async move { another.entitlements.apply("drops", "claim-7", &granting).await.unwrap() }
+    });
+    // Longer than a shared transaction waits, so it waits alone.
+    let answered = tokio::time::timeout(Duration::from_millis(300), &mut waiting).await;
+    assert!(answered.is_err(), "{answered:?}");
+    tx.commit().await.unwrap();
+    let second = waiting.await.unwrap();
+    assert_eq!((second.text(), second.is_replayed()), (first.text(), true));
+    assert_eq!(shop.versions().await, [1]);
+}
+
+/// The locks of the two do not exclude each other: the key does, at the commit.
+async fn a_key_used_under_another_lock_fails_the_commit_and_passes_when_repeated(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    let other = [change(ada, "shield", NOW, GRANT)];
+    let mut attempts = 0;
+    let refused = db::retrying(Error::is_conflict, || {
+        attempts += 1;
+        let (first, shop, granting, other) = (attempts == 1, &shop, &granting, &other);
+        async move {
+            let mut tx = shop.entitlements.begin(granting, &[]).await?;
+            execute(&mut tx, OWN_WRITE).await;
+            shop.entitlements.apply_in(&mut tx, "drops", "claim-7", granting).await?;
+            if first && place.is_server() {
+                shop.entitlements.apply("drops", "claim-7", other).await?;
+            }
+            Ok::<_, Error>(tx.commit().await?)
+        }
+    })
+    .await;
+    // SQLite has one writer: nobody can be faster there.
+    if place.is_server() {
+        assert!(matches!(refused, Err(Error::KeyReused)), "{refused:?}");
+        assert_eq!((attempts, own_rows(&shop).await, version(&shop, &granting[0]).await), (2, 0, None));
+    } else {
+        refused.unwrap();
+    }
+    assert_eq!(shop.versions().await, [1]);
+}
+
+async fn a_transaction_without_the_lock_is_refused(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let (user, account) = (ada.0.to_string(), ada.1.to_string());
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    let shield = Target::resource(&user, &account, "shield").unwrap();
+    for targets in [&[][..], &[shield]] {
+        let mut tx = match targets {
+            [] => shop.db.begin().await.unwrap(),
+            targets => shop.db.begin_locked(&shop.locks, targets).await.unwrap(),
+        };
+        let refused = shop.entitlements.apply_in(&mut tx, "drops", "claim-7", &granting).await.unwrap_err();
+        assert!(matches!(refused, Error::NotLocked(_)), "{refused:?}");
+        tx.commit().await.unwrap();
+    }
+    assert_eq!(shop.versions().await, [0_i64; 0]);
+    // What is above will do.
+    let above = [Target::user(&user).unwrap(), Target::account(&user, &account).unwrap()];
+    for (n, target) in above.into_iter().enumerate() {
+        let mut tx = shop.db.begin_locked(&shop.locks, &[target]).await.unwrap();
+        let at = [change(ada, "sword", NOW - 9 + n as i64, GRANT)];
+        shop.entitlements.apply_in(&mut tx, "drops", &target.to_string(), &at).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    // The caller's own targets are locked with those of the changes.
+    let tx = shop.entitlements.begin(&granting, &[shield]).await.unwrap();
+    assert!(tx.holds(&shield) && tx.holds(&Target::resource(&user, &account, "sword").unwrap()));
+    tx.rollback().await.unwrap();
+    assert_eq!(shop.versions().await, [1, 2]);
+}
+
+/// A relay that says which events it has, and publishes them when it may.
+struct Paused {
+    keys: UnboundedSender<Vec<String>>,
+    may_publish: Arc<Semaphore>,
+}
+
+impl Handler for Paused {
+    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
+        self.keys.send(items.iter().map(|item| item.key.clone()).collect()).unwrap();
+        let _permit = self.may_publish.acquire().await.unwrap();
+        items.iter().map(|_| Outcome::Done).collect()
+    }
+}
+
+async fn events_are_published_by_this_process_after_the_commit(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let (keys, mut handled) = unbounded_channel();
+    let may_publish = Arc::new(Semaphore::new(0));
+    let relay = Paused { keys, may_publish: may_publish.clone() };
+    let worker = Worker::new(shop.outbox.queue().clone(), relay, base::id::ProcessId::generate());
+    let running = tokio::spawn(async move { worker.run(Drain::new()).await });
+    let mut next = async || tokio::time::timeout(PATIENCE, handled.recv()).await.unwrap().unwrap();
+    // The relay is there, and occupied with the event of the user.
+    assert!(next().await[0].starts_with("user/"));
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    let mut tx = shop.entitlements.begin(&granting, &[]).await.unwrap();
+    shop.entitlements.apply_in(&mut tx, "drops", "claim-7", &granting).await.unwrap();
+    tx.commit().await.unwrap();
+    let rows = shop.outbox.queue().list(Filter::All, 10).await.unwrap();
+    let row = rows.iter().find(|row| row.key.starts_with("entitlement/")).unwrap();
+    assert_eq!((row.state, row.lease), (State::InFlight, 1), "its own transaction has claimed it");
+    // Within its lease only the process that committed it has it.
+    may_publish.add_permits(1);
+    assert_eq!(next().await, std::slice::from_ref(&row.key));
+    running.abort();
+}
+
+async fn requests_are_counted_when_they_are_committed(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let mut registry = Registry::default();
+    let metrics = entitlement::Metrics::new(&mut registry);
+    let clock = Clock::manual(Timestamp::from_millis(NOW));
+    let entitlements =
+        Entitlements::new(shop.db.clone(), shop.locks.clone(), shop.outbox.clone(), clock, metrics);
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    for is_committed in [false, true, true] {
+        let mut tx = entitlements.begin(&granting, &[]).await.unwrap();
+        entitlements.apply_in(&mut tx, "drops", "claim-7", &granting).await.unwrap();
+        if is_committed {
+            tx.commit().await.unwrap();
+        } else {
+            tx.rollback().await.unwrap();
+        }
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    for line in [
+        r#"entitlement_requests_total{outcome="done"} 1"#,
+        r#"entitlement_requests_total{outcome="replayed"} 1"#,
+        "entitlement_request_duration_seconds_count 2",
+    ] {
+        assert!(text.lines().any(|found| found == line), "{line} is not in:\n{text}");
+    }
+}
+
+/// Has the address of the store in the process that is killed.
+const DOOMED: &str = "TESTKIT_CALLERS_TRANSACTION";
+const UNCOMMITTED: &str = "nothing is committed";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_caller_killed_before_its_commit_leaves_nothing() {
+    if let Ok(url) = std::env::var(DOOMED) {
+        let _held = uncommitted(&url).await;
+        println!("{UNCOMMITTED}");
+        return std::future::pending().await;
+    }
+    for place in testkit::need!(SqlPlace::all().await) {
+        let (shop, ada) = open(&place).await;
+        // A SQLite file has one process.
+        shop.db.close().await;
+        drop(shop);
+        let doomed = Program::new(std::env::current_exe().unwrap())
+            .args([
+                "--exact",
+                "callers_transaction::a_caller_killed_before_its_commit_leaves_nothing",
+                "--nocapture",
+            ])
+            .env(DOOMED, place.url())
+            .start()
+            .unwrap();
+        doomed.wait_for_line(UNCOMMITTED, PATIENCE).await;
+        doomed.kill();
+        doomed.wait(PATIENCE).await;
+        let config = config(&place.url(), Duration::from_secs(10));
+        let shop = Shop::on(Db::open(&config).await.unwrap(), &config).await;
+        let granting = [change(ada, "sword", NOW, GRANT)];
+        assert_eq!((own_rows(&shop).await, version(&shop, &granting[0]).await), (0, None));
+        // The lock is free, and so is the key.
+        let answer = shop.entitlements.apply("drops", "claim-7", &granting).await.unwrap();
+        assert!(!answer.is_replayed());
+        assert_eq!(shop.versions().await, [1]);
+    }
+}
+
+/// A transaction that has written everything and committed nothing.
+async fn uncommitted(url: &str) -> Tx {
+    let config = config(url, Duration::from_secs(10));
+    let shop = Shop::on(Db::open(&config).await.unwrap(), &config).await;
+    let granting = [change(shop.customer("ada").await, "sword", NOW, GRANT)];
+    let mut tx = shop.entitlements.begin(&granting, &[]).await.unwrap();
+    execute(&mut tx, OWN_WRITE).await;
+    shop.entitlements.apply_in(&mut tx, "drops", "claim-7", &granting).await.unwrap();
+    // All of it is at the store.
+    tx.write().await.unwrap();
+    tx
+}
