@@ -1,28 +1,51 @@
 //! The SQL of the tables.
 
+mod audit;
+
 use base::Timestamp;
 use base::id::Uuid;
 use db::{Conn, Error, Raw, Tx, on};
-use serde_json::Value;
 use sqlx::AssertSqlSafe;
 
 use crate::model::{Claims, Identity};
-use crate::{Account, AccountId, AuditId, AuditRecord, Role, UserId, UserState, UserView};
+use crate::{Account, AccountId, Role, UserId, UserState, UserView};
 
-type UserRow = (Vec<u8>, String, Option<String>, String, Option<String>, i64);
-type UserAndAccountRow = (
-    Vec<u8>,
-    String,
-    Option<String>,
-    String,
-    Option<String>,
-    i64,
-    Option<Vec<u8>>,
-    Option<String>,
-    Option<i64>,
-);
-type AccountRow = (Vec<u8>, Vec<u8>, String, i64);
-type AuditRow = (Vec<u8>, Vec<u8>, i64, String, String, String);
+pub(crate) use self::audit::{audit, insert_audit};
+
+db::row! {
+    struct UserRow {
+        user_id: Vec<u8>,
+        state: String,
+        display_name: Option<String>,
+        roles: String,
+        ban_reason: Option<String>,
+        created_at: i64,
+    }
+}
+
+db::row! {
+    /// A user with one of their accounts. A user without any has one such row.
+    struct UserAndAccountRow {
+        user_id: Vec<u8>,
+        state: String,
+        display_name: Option<String>,
+        roles: String,
+        ban_reason: Option<String>,
+        created_at: i64,
+        account_id: Option<Vec<u8>>,
+        name: Option<String>,
+        account_created_at: Option<i64>,
+    }
+}
+
+db::row! {
+    struct AccountRow {
+        user_id: Vec<u8>,
+        account_id: Vec<u8>,
+        name: String,
+        created_at: i64,
+    }
+}
 
 /// What can be asked: a transaction, or a connection outside of any.
 pub(crate) trait Ask: Send {
@@ -95,7 +118,7 @@ pub(crate) async fn user_and_accounts(
     identity: &Identity<'_>,
 ) -> Result<Option<(UserView, Vec<Account>)>, Error> {
     const READ: &str = "SELECT users.user_id, state, display_name, roles, ban_reason, users.created_at,
-        account_id, name, accounts.created_at
+        account_id, name, accounts.created_at AS account_created_at
         FROM identities JOIN users ON users.user_id = identities.user_id
         LEFT JOIN accounts ON accounts.user_id = users.user_id
         WHERE identity_hash = ? ORDER BY accounts.created_at, account_id";
@@ -104,12 +127,26 @@ pub(crate) async fn user_and_accounts(
         on!(from, raw => sqlx::query_as(READ).bind(&hash[..]).fetch_all(raw).await?);
     let mut user = None;
     let mut accounts = Vec::new();
-    for (id, state, display_name, roles, ban_reason, created_at, account, name, account_created_at) in rows {
+    for row in rows {
         // An erased user has none.
-        if let (Some(account), Some(name), Some(at)) = (account, name, account_created_at) {
-            accounts.push(account_of((id.clone(), account, name, at))?);
+        if let (Some(account_id), Some(name), Some(created_at)) =
+            (row.account_id, row.name, row.account_created_at)
+        {
+            accounts.push(account_of(AccountRow {
+                user_id: row.user_id.clone(),
+                account_id,
+                name,
+                created_at,
+            })?);
         }
-        user = Some(user_of((id, state, display_name, roles, ban_reason, created_at))?);
+        user = Some(user_of(UserRow {
+            user_id: row.user_id,
+            state: row.state,
+            display_name: row.display_name,
+            roles: row.roles,
+            ban_reason: row.ban_reason,
+            created_at: row.created_at,
+        })?);
     }
     Ok(user.map(|user| (user, accounts)))
 }
@@ -283,71 +320,24 @@ pub(crate) async fn erase(tx: &mut Tx, user: UserId) -> Result<(), Error> {
     one(changed)
 }
 
-pub(crate) async fn insert_audit(
-    tx: &mut Tx,
-    user: UserId,
-    actor: &str,
-    action: &str,
-    detail: &Value,
-) -> Result<(), Error> {
-    let now = tx.dialect().now();
-    let text = format!(
-        "INSERT INTO user_audit (user_id, at, audit_id, actor, action, detail) VALUES (?, {now}, ?, ?, ?, ?)"
-    );
-    let id = AuditId::generate();
-    on!(tx, raw => {
-        sqlx::query(AssertSqlSafe(text))
-            .bind(key(user.as_uuid()))
-            .bind(key(id.as_uuid()))
-            .bind(actor)
-            .bind(action)
-            .bind(detail.to_string())
-            .execute(raw)
-            .await?;
-    });
-    Ok(())
-}
-
-/// What was done to a user, the last first.
-pub(crate) async fn audit(from: &mut impl Ask, user: UserId, limit: u32) -> Result<Vec<AuditRecord>, Error> {
-    const READ: &str = "SELECT audit_id, user_id, at, actor, action, detail FROM user_audit
-        WHERE user_id = ? ORDER BY at DESC, audit_id DESC LIMIT ?";
-    let rows: Vec<AuditRow> = on!(from, raw => {
-        sqlx::query_as(READ).bind(key(user.as_uuid())).bind(i64::from(limit)).fetch_all(raw).await?
-    });
-    rows.into_iter().map(audit_of).collect()
-}
-
 fn user_of(row: UserRow) -> Result<UserView, Error> {
-    let (id, state, display_name, roles, ban_reason, created_at) = row;
-    let known = UserState::of_word(&state);
+    let known = UserState::of_word(&row.state);
     Ok(UserView {
-        id: UserId::from_uuid(uuid(&id)?),
-        state: known.ok_or_else(|| unreadable(format!("{state:?} is no state of a user")))?,
-        display_name,
-        roles: Role::split(&roles),
-        ban_reason,
-        created_at: Timestamp::from_millis(created_at),
+        id: UserId::from_uuid(uuid(&row.user_id)?),
+        state: known.ok_or_else(|| unreadable(format!("{:?} is no state of a user", row.state)))?,
+        display_name: row.display_name,
+        roles: Role::split(&row.roles),
+        ban_reason: row.ban_reason,
+        created_at: Timestamp::from_millis(row.created_at),
     })
 }
 
-fn account_of((user, id, name, created_at): AccountRow) -> Result<Account, Error> {
+fn account_of(row: AccountRow) -> Result<Account, Error> {
     Ok(Account {
-        id: AccountId::from_uuid(uuid(&id)?),
-        user: UserId::from_uuid(uuid(&user)?),
-        name,
-        created_at: Timestamp::from_millis(created_at),
-    })
-}
-
-fn audit_of((id, user, at, actor, action, detail): AuditRow) -> Result<AuditRecord, Error> {
-    Ok(AuditRecord {
-        id: AuditId::from_uuid(uuid(&id)?),
-        user: UserId::from_uuid(uuid(&user)?),
-        at: Timestamp::from_millis(at),
-        actor,
-        action,
-        detail: serde_json::from_str(&detail).map_err(|error| unreadable(error.to_string()))?,
+        id: AccountId::from_uuid(uuid(&row.account_id)?),
+        user: UserId::from_uuid(uuid(&row.user_id)?),
+        name: row.name,
+        created_at: Timestamp::from_millis(row.created_at),
     })
 }
 

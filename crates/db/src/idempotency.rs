@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use base::id::Uuid;
 use sha2::{Digest, Sha256};
+use sqlx::AssertSqlSafe;
 
 use crate::{Db, Dialect, Error, Fingerprint, Tx, Value};
 
@@ -77,11 +78,20 @@ impl IdempotencyKey {
 
     /// Two columns for a `SELECT` that reads what else is needed, too: they take [`hash`](Self::hash) twice, and
     /// [`judge`](Self::judge) tells what their values mean. To be asked under a lock that excludes others with the same request.
-    pub const COLUMNS: &str = "(SELECT fingerprint FROM idempotency_keys WHERE key_hash = ?), \
-        (SELECT answer FROM idempotency_keys WHERE key_hash = ?)";
+    pub const COLUMNS: &str = "(SELECT fingerprint FROM idempotency_keys WHERE key_hash = ?) AS fingerprint, \
+        (SELECT answer FROM idempotency_keys WHERE key_hash = ?) AS answer";
 
     pub const fn hash(&self) -> &[u8] {
         &self.hash
+    }
+
+    /// Reads what is known of the request. Another request that has the same key at this moment fails at its commit, and begins again.
+    pub async fn earlier(&self, tx: &mut Tx) -> Result<Earlier, Error> {
+        let text = AssertSqlSafe(format!("SELECT {}", Self::COLUMNS));
+        let (fingerprint, answer): (Option<Vec<u8>>, Option<String>) = crate::on!(tx, connection => {
+            sqlx::query_as(text).bind(self.hash()).bind(self.hash()).fetch_one(connection).await?
+        });
+        Ok(self.judge(fingerprint.as_deref(), answer))
     }
 
     /// What is known of the request.

@@ -22,6 +22,7 @@ mod metrics;
 mod migrate;
 mod pooled;
 mod retry;
+mod row;
 mod script;
 mod turns;
 mod tx;
@@ -35,7 +36,7 @@ pub use idempotency::{BadKey, Earlier, IdempotencyKey};
 pub use migrate::{Migration, Migrations, Status};
 pub use retry::retrying;
 pub use script::Value;
-pub use tx::{Conn, Raw, Tx};
+pub use tx::{Conn, InsertText, Raw, Tx};
 
 /// The tables that belong to no service.
 pub const MIGRATIONS: Migrations = Migrations {

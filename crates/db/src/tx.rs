@@ -53,6 +53,15 @@ pub enum Raw<'a> {
     MySql(&'a mut MySqlConnection),
 }
 
+/// The text of a statement that inserts, around its rows. Never made of what somebody sent.
+#[derive(Clone, Copy, Debug)]
+pub struct InsertText<'a> {
+    /// Up to `VALUES`.
+    pub head: &'a str,
+    /// Behind the rows.
+    pub tail: &'a str,
+}
+
 #[derive(Debug)]
 pub(crate) enum Either {
     Sqlite(Pooled<Sqlite>),
@@ -132,16 +141,16 @@ impl Tx {
         self.connection.write(text).await.map(drop)
     }
 
-    /// Inserts rows now, those that were to be inserted so far before them, and reads pairs of an id and a number, all with one message
-    /// to the server. `head`, `tail` and `select` are never made of what somebody sent.
+    /// Inserts rows now, after those that were to be inserted at the commit so far, and reads pairs of an id and a number, all in one
+    /// round trip. `select` is never made of what somebody sent.
     pub async fn insert_and_read<'a, const N: usize>(
         &mut self,
-        (head, tail): (&str, &str),
+        insert: InsertText<'_>,
         rows: impl IntoIterator<Item = [Value<'a>; N]>,
         select: &str,
     ) -> Result<Vec<(Vec<u8>, i64)>, Error> {
         let dialect = self.dialect();
-        self.script.insert(dialect, head, rows, tail);
+        self.script.insert(dialect, insert.head, rows, insert.tail);
         let text = AssertSqlSafe(std::mem::take(&mut self.script).ending_with(select));
         let pairs: Result<_, sqlx::Error> = match &mut self.connection {
             Either::Sqlite(tx) => {

@@ -8,9 +8,10 @@ use futures::FutureExt;
 use futures::future::BoxFuture;
 use outbox::Outbox;
 
+use crate::Error;
+use crate::ledger::{self, DecidedRequest};
 use crate::model::{Action, Change};
 use crate::store::{self, Decided};
-use crate::{Error, ledger};
 
 /// How many are written by one message: few, since servers take no large ones.
 const AT_ONCE: usize = 100;
@@ -46,7 +47,8 @@ impl RevokeOnErase {
         let decided = active.into_iter().map(revoke).collect::<Result<Vec<_>, _>>()?;
         for some in decided.chunks(AT_ONCE) {
             store::save(tx, some.iter().map(|decided| (&decided.change.holding, &decided.after)));
-            ledger::write(tx, &self.outbox, &[("erase", some, None)], now)?;
+            let decided = DecidedRequest { caller: "erase", decided: some, traceparent: None };
+            ledger::write(tx, &self.outbox, &[decided], now)?;
             tx.write().await?;
         }
         Ok(())

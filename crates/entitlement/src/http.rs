@@ -277,9 +277,8 @@ async fn history(
     Query(query): Query<HistoryQuery>,
 ) -> Result<Json<History>, Problem> {
     caller.require(Right::READ)?;
-    let (user, account) = ids(&user, &account)?;
+    let holding = holding(&user, &account, resource)?;
     let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
-    let holding = Holding { user, account, resource };
     let before = query.before.unwrap_or(i64::MAX);
     let entries = entitlements.history(&holding, before, limit).await.map_err(problem)?;
     let next = entries.last().filter(|_| entries.len() as u32 == limit).map(|last| last.entry);
@@ -290,27 +289,24 @@ impl Grant {
     fn change(self) -> Result<Change, Problem> {
         let valid_until = self.valid_until.as_deref().map(|text| time("valid_until", text)).transpose()?;
         let action = Action::Grant { quantity: self.quantity, valid_until };
-        change((&self.user_id, &self.account_id), self.resource, action, &self.occurred_at, self.reference)
+        let holding = holding(&self.user_id, &self.account_id, self.resource)?;
+        let occurred_at = time("occurred_at", &self.occurred_at)?;
+        Ok(Change { holding, action, occurred_at, reference: self.reference })
     }
 }
 
 impl Revoke {
     fn change(self) -> Result<Change, Problem> {
         let action = Action::Revoke { quantity: self.quantity };
-        change((&self.user_id, &self.account_id), self.resource, action, &self.occurred_at, self.reference)
+        let holding = holding(&self.user_id, &self.account_id, self.resource)?;
+        let occurred_at = time("occurred_at", &self.occurred_at)?;
+        Ok(Change { holding, action, occurred_at, reference: self.reference })
     }
 }
 
-fn change(
-    (user, account): (&str, &str),
-    resource: String,
-    action: Action,
-    occurred_at: &str,
-    reference: Option<String>,
-) -> Result<Change, Problem> {
+fn holding(user: &str, account: &str, resource: String) -> Result<Holding, Problem> {
     let (user, account) = ids(user, account)?;
-    let occurred_at = time("occurred_at", occurred_at)?;
-    Ok(Change { holding: Holding { user, account, resource }, action, occurred_at, reference })
+    Ok(Holding { user, account, resource })
 }
 
 async fn apply(

@@ -116,7 +116,11 @@ impl Ledger {
                 request.key.record(tx, request.changes[0].holding.user.as_uuid(), answer.text());
             }
         }
-        let decided = done.decided.iter().map(|(caller, decided, trace)| (*caller, &decided[..], *trace));
+        let decided = done.decided.iter().map(|(request, decided)| DecidedRequest {
+            caller: &request.caller,
+            decided,
+            traceparent: request.traceparent.as_deref(),
+        });
         write(tx, &self.outbox, &decided.collect::<Vec<_>>(), now)?;
         Ok(answers)
     }
@@ -149,7 +153,7 @@ impl Ledger {
         for Decided { change, after, .. } in &decided {
             done.latest.insert(change.holding.clone(), after.clone());
         }
-        done.decided.push((&request.caller, decided, request.traceparent.as_deref()));
+        done.decided.push((request, decided));
         Ok(answer)
     }
 }
@@ -167,11 +171,17 @@ struct Done<'a> {
     latest: HashMap<Holding, Entitlement>,
     /// By the hash of their keys.
     answers: HashMap<Vec<u8>, (IdempotencyKey, String)>,
-    decided: Vec<ByCaller<'a>>,
+    decided: Vec<(&'a Request, Vec<Decided>)>,
 }
 
-/// What was decided, with who asked for it and the trace that it belongs to.
-type ByCaller<'a> = (&'a str, Vec<Decided>, Option<&'a str>);
+/// The changes of a request, as they were decided on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DecidedRequest<'a> {
+    pub(crate) caller: &'a str,
+    pub(crate) decided: &'a [Decided],
+    /// The trace that it belongs to.
+    pub(crate) traceparent: Option<&'a str>,
+}
 
 /// What changes make of the entitlements, one after the other.
 fn decide(
@@ -193,16 +203,15 @@ fn decide(
     Ok(decided)
 }
 
-/// Writes histories and events of what was decided, when the transaction is committed: of each who asked for it, what, and the trace that
-/// it belongs to.
+/// Writes histories and events of what was decided, when the transaction is committed.
 pub(crate) fn write(
     tx: &mut Tx,
     outbox: &Outbox,
-    all: &[(&str, &[Decided], Option<&str>)],
+    requests: &[DecidedRequest<'_>],
     now: Timestamp,
 ) -> Result<(), Error> {
     let (mut next, mut behind) = (Vec::new(), Vec::new());
-    for &(caller, decided, traceparent) in all {
+    for &DecidedRequest { caller, decided, traceparent } in requests {
         store::add_history(tx, decided, caller, now);
         for Decided { change, after, event, is_told, .. } in decided {
             let Some(id) = event else { continue };

@@ -29,23 +29,57 @@ const HISTORY: &str = "SELECT entry, action, effect, change_quantity, change_val
     version, state, quantity, event_id FROM entitlement_history \
     WHERE user_id = ? AND account_id = ? AND resource = ? AND entry < ? ORDER BY entry DESC LIMIT ?";
 
-type Row = (Vec<u8>, Vec<u8>, String, i32, i64, Option<i64>, Option<i64>, i64, Option<i64>, Option<i64>, i64);
+db::row! {
+    struct EntitlementRow {
+        user_id: Vec<u8>,
+        account_id: Vec<u8>,
+        resource: String,
+        state: i32,
+        version: i64,
+        quantity: Option<i64>,
+        valid_until: Option<i64>,
+        as_of: i64,
+        revoked_as_of: Option<i64>,
+        granted_as_of: Option<i64>,
+        entries: i64,
+    }
+}
 
-type HistoryRow = (
-    i64,
-    i32,
-    i32,
-    Option<i64>,
-    Option<i64>,
-    i64,
-    i64,
-    String,
-    Option<String>,
-    i64,
-    i32,
-    Option<i64>,
-    Option<Vec<u8>>,
-);
+db::row! {
+    struct HistoryRow {
+        entry: i64,
+        action: i32,
+        effect: i32,
+        change_quantity: Option<i64>,
+        change_valid_until: Option<i64>,
+        occurred_at: i64,
+        recorded_at: i64,
+        caller: String,
+        reference: Option<String>,
+        version: i64,
+        state: i32,
+        quantity: Option<i64>,
+        event_id: Option<Vec<u8>>,
+    }
+}
+
+db::row! {
+    /// What is known of a change before it is decided on. There is an entitlement if there is a state.
+    struct KnownRow {
+        fingerprint: Option<Vec<u8>>,
+        answer: Option<String>,
+        owns: i64,
+        unfinished: i64,
+        state: Option<i32>,
+        version: Option<i64>,
+        quantity: Option<i64>,
+        valid_until: Option<i64>,
+        as_of: Option<i64>,
+        revoked_as_of: Option<i64>,
+        granted_as_of: Option<i64>,
+        entries: Option<i64>,
+    }
+}
 
 /// An entry of the history: a change and what became of it.
 #[derive(Clone, Debug)]
@@ -85,22 +119,6 @@ pub(crate) struct KnownHolding {
     pub(crate) entitlement: Option<Entitlement>,
 }
 
-/// As it is read: whether the key is known and the answer to it, whether there is such an account, and the entitlement.
-type KnownRow = (
-    Option<Vec<u8>>,
-    Option<String>,
-    i64,
-    i64,
-    Option<i32>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-);
-
 /// Reads all that has to be known, in one question. The caller has locked the holdings.
 pub(crate) async fn know(
     tx: &mut Tx,
@@ -113,7 +131,7 @@ pub(crate) async fn know(
     let filled = questions.len().next_power_of_two();
     let padding = questions.last().into_iter().cycle().take(filled - questions.len());
     let one = format!(
-        "SELECT {}, {}, {}, {ENTITLEMENT}",
+        "SELECT {}, {} AS owns, {} AS unfinished, {ENTITLEMENT}",
         IdempotencyKey::COLUMNS,
         Accounts::OWNS,
         Outbox::UNFINISHED
@@ -131,28 +149,9 @@ pub(crate) async fn know(
         query.fetch_all(connection).await?
     });
     let known = |((key, _), row): (&(Option<&IdempotencyKey>, &Holding), KnownRow)| {
-        let (
-            fingerprint,
-            answer,
-            owns,
-            unfinished,
-            state,
-            version,
-            quantity,
-            valid_until,
-            as_of,
-            revoked_as_of,
-            granted_as_of,
-            entries,
-        ) = row;
-        // Where there is one, there are all of these.
-        let columns = state.zip(version).zip(as_of.zip(entries));
-        let entitlement = columns.map(|((state, version), (as_of, entries))| {
-            let times = (valid_until, as_of, revoked_as_of, granted_as_of);
-            entitlement(state, version, quantity, times, entries)
-        });
-        let earlier = key.map_or(Earlier::Nothing, |key| key.judge(fingerprint.as_deref(), answer));
-        KnownHolding { earlier, is_told: unfinished == 0, has_account: owns != 0, entitlement }
+        let entitlement = row.entitlement();
+        let earlier = key.map_or(Earlier::Nothing, |key| key.judge(row.fingerprint.as_deref(), row.answer));
+        KnownHolding { earlier, is_told: row.unfinished == 0, has_account: row.owns != 0, entitlement }
     };
     Ok(questions.iter().zip(rows).map(known).collect())
 }
@@ -210,7 +209,7 @@ fn history_row<'a>(decided: &'a Decided, caller: &'a str, now: Timestamp) -> [Va
 
 /// One entitlement.
 pub(crate) async fn get(connection: &mut Conn, holding: &Holding) -> Result<Option<Entitlement>, Error> {
-    let row: Option<Row> = db::on!(connection, raw => {
+    let row: Option<EntitlementRow> = db::on!(connection, raw => {
         sqlx::query_as(GET)
             .bind(bytes(holding.user.as_uuid()))
             .bind(bytes(holding.account.as_uuid()))
@@ -231,7 +230,7 @@ pub(crate) async fn list(
     limit: u32,
 ) -> Result<Vec<(Holding, Entitlement)>, Error> {
     let text = if in_force_at.is_some() { LIST_IN_FORCE } else { LIST };
-    let rows: Vec<Row> = db::on!(connection, raw => {
+    let rows: Vec<EntitlementRow> = db::on!(connection, raw => {
         let mut query =
             sqlx::query_as(text).bind(bytes(user.as_uuid())).bind(bytes(account.as_uuid())).bind(after);
         if let Some(now) = in_force_at {
@@ -244,7 +243,7 @@ pub(crate) async fn list(
 
 /// All that a user has.
 pub(crate) async fn active_of_user(tx: &mut Tx, user: UserId) -> Result<Vec<(Holding, Entitlement)>, Error> {
-    let rows: Vec<Row> = db::on!(tx, connection => {
+    let rows: Vec<EntitlementRow> = db::on!(tx, connection => {
         sqlx::query_as(ACTIVE_OF_USER).bind(bytes(user.as_uuid())).fetch_all(connection).await?
     });
     Ok(rows.into_iter().map(read).collect())
@@ -270,76 +269,57 @@ pub(crate) async fn history(
     Ok(rows.into_iter().map(read_entry).collect())
 }
 
-fn read(row: Row) -> (Holding, Entitlement) {
-    let (
-        user,
-        account,
-        resource,
-        state,
-        version,
-        quantity,
-        valid_until,
-        as_of,
-        revoked_as_of,
-        granted_as_of,
-        entries,
-    ) = row;
-    let holding = Holding {
-        user: UserId::from_uuid(uuid(&user)),
-        account: AccountId::from_uuid(uuid(&account)),
-        resource,
-    };
-    let times = (valid_until, as_of, revoked_as_of, granted_as_of);
-    (holding, entitlement(state, version, quantity, times, entries))
-}
-
-/// When it ends, of when it is, when all of it was revoked, and when it was granted since.
-type Times = (Option<i64>, i64, Option<i64>, Option<i64>);
-
-fn entitlement(state: i32, version: i64, quantity: Option<i64>, times: Times, entries: i64) -> Entitlement {
-    let (valid_until, as_of, revoked_as_of, granted_as_of) = times;
-    Entitlement {
-        state: state_of(state),
-        version,
-        quantity,
-        valid_until: valid_until.map(Timestamp::from_millis),
-        as_of: Timestamp::from_millis(as_of),
-        revoked_as_of: revoked_as_of.map(Timestamp::from_millis),
-        granted_as_of: granted_as_of.map(Timestamp::from_millis),
-        entries,
+impl KnownRow {
+    fn entitlement(&self) -> Option<Entitlement> {
+        Some(Entitlement {
+            state: state_of(self.state?),
+            version: self.version?,
+            quantity: self.quantity,
+            valid_until: self.valid_until.map(Timestamp::from_millis),
+            as_of: Timestamp::from_millis(self.as_of?),
+            revoked_as_of: self.revoked_as_of.map(Timestamp::from_millis),
+            granted_as_of: self.granted_as_of.map(Timestamp::from_millis),
+            entries: self.entries?,
+        })
     }
 }
 
+fn read(row: EntitlementRow) -> (Holding, Entitlement) {
+    let holding = Holding {
+        user: UserId::from_uuid(uuid(&row.user_id)),
+        account: AccountId::from_uuid(uuid(&row.account_id)),
+        resource: row.resource,
+    };
+    let entitlement = Entitlement {
+        state: state_of(row.state),
+        version: row.version,
+        quantity: row.quantity,
+        valid_until: row.valid_until.map(Timestamp::from_millis),
+        as_of: Timestamp::from_millis(row.as_of),
+        revoked_as_of: row.revoked_as_of.map(Timestamp::from_millis),
+        granted_as_of: row.granted_as_of.map(Timestamp::from_millis),
+        entries: row.entries,
+    };
+    (holding, entitlement)
+}
+
 fn read_entry(row: HistoryRow) -> Entry {
-    let (
-        entry,
-        action,
-        effect,
-        change_quantity,
-        valid_until,
-        occurred_at,
-        recorded_at,
-        caller,
-        reference,
-        ..,
-    ) = row;
-    let (.., version, state, quantity, event) = row;
-    let valid_until = valid_until.map(Timestamp::from_millis);
+    let valid_until = row.change_valid_until.map(Timestamp::from_millis);
     Entry {
-        entry,
-        action: match action {
-            GRANT => Action::Grant { quantity: change_quantity, valid_until },
-            _ => Action::Revoke { quantity: change_quantity },
+        entry: row.entry,
+        action: match row.action {
+            GRANT => Action::Grant { quantity: row.change_quantity, valid_until },
+            _ => Action::Revoke { quantity: row.change_quantity },
         },
-        effect: if effect == APPLIED { Effect::Applied } else { Effect::Superseded },
-        occurred_at: Timestamp::from_millis(occurred_at),
-        recorded_at: Timestamp::from_millis(recorded_at),
-        caller,
-        reference,
-        version,
-        state: state_of(state),
-        quantity,
-        event: event.map(|id| EventId::from_uuid(uuid(&id))),
+        effect: if row.effect == APPLIED { Effect::Applied } else { Effect::Superseded },
+        occurred_at: Timestamp::from_millis(row.occurred_at),
+        recorded_at: Timestamp::from_millis(row.recorded_at),
+        caller: row.caller,
+        reference: row.reference,
+        version: row.version,
+        state: state_of(row.state),
+        quantity: row.quantity,
+        event: row.event_id.map(|id| EventId::from_uuid(uuid(&id))),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use base::Timestamp;
 use base::id::Uuid;
-use db::{Conn, Db, Error, Tx, Value};
+use db::{Conn, Db, Error, InsertText, Tx, Value};
 use sqlx::AssertSqlSafe;
 
 use crate::model::{Addressed, Counts, Mark, Notification};
@@ -151,7 +151,7 @@ async fn reserve_some(tx: &mut Tx, counts: &[(Uuid, i64)]) -> Result<Vec<(Uuid, 
         "SELECT user_id, position FROM notification_head WHERE erased_at IS NULL AND user_id IN ({})",
         users.join(", ")
     );
-    let insert = ("INSERT INTO notification_head (user_id, position)", conflict);
+    let insert = InsertText { head: "INSERT INTO notification_head (user_id, position)", tail: conflict };
     let rows = counts.iter().map(|(user, count)| [user.into(), Value::Integer(*count)]);
     let heads: HashMap<Uuid, i64> = tx
         .insert_and_read(insert, rows, &select)

@@ -16,7 +16,7 @@ use crate::error::{Error, Refused};
 use crate::http::Http;
 use crate::jwt::Jwt;
 use crate::metrics::Metrics;
-use crate::remembered::{Remembered, TokenHash};
+use crate::remembered::{Checked, Remembered, TokenHash};
 use crate::secret::Token;
 
 /// The issuer. Clones are the same.
@@ -99,8 +99,8 @@ impl Provider {
         let (access, known, key) = self.counted("access", verified)?;
         let access = Arc::new(access);
         let until = access.expires_at.after(self.0.config.clock_skew);
-        let times = (self.0.clock.now(), until);
-        self.0.remembered.put(hash, access.clone(), (known.generation, key), times);
+        let checked = Checked { access: access.clone(), key, generation: known.generation, until };
+        self.0.remembered.put(hash, checked, self.0.clock.now());
         Ok(access)
     }
 

@@ -34,6 +34,17 @@ struct Entry {
     until: Timestamp,
 }
 
+/// A token that was found good.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) access: Arc<Access>,
+    /// The key that it was checked with, and its generation.
+    pub(crate) key: Fingerprint,
+    pub(crate) generation: u64,
+    /// From then on it is not good any more.
+    pub(crate) until: Timestamp,
+}
+
 /// A token as it is looked up.
 #[derive(Clone, Copy)]
 pub(crate) struct TokenHash([u8; 32]);
@@ -55,14 +66,9 @@ impl Remembered {
         (now < entry.until).then(|| entry.access.clone())
     }
 
-    /// Takes in a token that was checked with a key of this generation.
-    pub(crate) fn put(
-        &self,
-        token: TokenHash,
-        access: Arc<Access>,
-        (generation, key): (u64, Fingerprint),
-        (now, until): (Timestamp, Timestamp),
-    ) {
+    /// Remembers a token, unless the key that it was checked with is of an older generation.
+    pub(crate) fn put(&self, token: TokenHash, checked: Checked, now: Timestamp) {
+        let Checked { access, key, generation, until } = checked;
         let mut shard = self.shard(token).write().unwrap_or_else(PoisonError::into_inner);
         // Asked under the lock: after this, whoever changes the keys will come by here.
         if self.generation.load(Ordering::SeqCst) != generation {
@@ -121,6 +127,11 @@ mod tests {
         })
     }
 
+    /// Good for a second.
+    fn checked(generation: u64) -> Checked {
+        Checked { access: access(), key: [0; 32], generation, until: NOW.after(Duration::from_secs(1)) }
+    }
+
     fn keys(n: &str) -> Keys {
         let set = format!(r#"{{"keys":[{{"kty":"RSA","n":"{n}","e":"AQAB"}}]}}"#);
         Keys::parse(set.as_bytes()).unwrap()
@@ -133,8 +144,8 @@ mod tests {
     #[test]
     fn a_token_is_known_until_it_expires() {
         let remembered = Remembered::new();
-        let (token, until) = (TokenHash::of("token"), NOW.after(Duration::from_secs(1)));
-        remembered.put(token, access(), (0, [0; 32]), (NOW, until));
+        let (token, until) = (TokenHash::of("token"), checked(0).until);
+        remembered.put(token, checked(0), NOW);
         assert!(remembered.get(token, NOW).is_some());
         assert!(remembered.get(TokenHash::of("other"), NOW).is_none());
         assert!(remembered.get(token, until).is_none());
@@ -145,7 +156,7 @@ mod tests {
         let remembered = Remembered::new();
         for number in 0..30_000 {
             let token = TokenHash::of(&number.to_string());
-            remembered.put(token, access(), (0, [0; 32]), (NOW, NOW.after(Duration::from_secs(1))));
+            remembered.put(token, checked(0), NOW);
             assert!(remembered.get(token, NOW).is_some());
         }
         let count = count(&remembered);
@@ -157,9 +168,9 @@ mod tests {
         let remembered = Remembered::new();
         let token = TokenHash::of("token");
         remembered.retain(1, &keys("AQAB"));
-        remembered.put(token, access(), (0, [0; 32]), (NOW, NOW.after(Duration::from_secs(1))));
+        remembered.put(token, checked(0), NOW);
         assert_eq!(count(&remembered), 0);
-        remembered.put(token, access(), (1, [0; 32]), (NOW, NOW.after(Duration::from_secs(1))));
+        remembered.put(token, checked(1), NOW);
         assert_eq!(count(&remembered), 1);
         remembered.retain(2, &keys("AQAB"));
         assert_eq!(count(&remembered), 0, "its key is not among them");

@@ -50,8 +50,24 @@ pub(crate) struct ClaimTexts {
     give_up: ListStatement,
 }
 
-/// An item as it is read: number, id, user, key, its hash, payload, attempts, lease, made at, due at; what is before it; the time.
-type Row = (i64, Vec<u8>, Vec<u8>, String, i64, Vec<u8>, i32, i64, i64, i64, Option<String>, i64);
+db::row! {
+    struct DueRow {
+        id: i64,
+        item_id: Vec<u8>,
+        user_id: Vec<u8>,
+        item_key: String,
+        key_hash: i64,
+        payload: Vec<u8>,
+        attempts: i32,
+        lease: i64,
+        created_at: i64,
+        due_at: i64,
+        /// The item before it: see [`Before::parse`].
+        before_it: Option<String>,
+        /// The store's clock.
+        read_at: i64,
+    }
+}
 
 /// The item before another one of the same key.
 struct Before {
@@ -81,7 +97,7 @@ impl ClaimTexts {
             read: text.list(
                 &format!(
                     "SELECT c.id, c.item_id, c.user_id, c.item_key, c.key_hash, c.payload, c.attempts, c.lease, c.created_at, c.due_at, \
-                     {before}, {{now}} FROM {{table}} c WHERE c.id IN ({{list}}) ORDER BY c.id"
+                     {before} AS before_it, {{now}} AS read_at FROM {{table}} c WHERE c.id IN ({{list}}) ORDER BY c.id"
                 ),
                 max,
             ),
@@ -146,7 +162,7 @@ impl Queue {
         }
         let more = numbers.len() >= max as usize;
         let (text, padding) = self.claim.read.of(numbers.len());
-        let rows: Vec<Row> = db::on!(tx, connection => {
+        let rows: Vec<DueRow> = db::on!(tx, connection => {
             bind_list!(sqlx::query_as(text), numbers, padding).fetch_all(connection).await?
         });
         let Sorted { take, put_off, give_up, behind } = self.sort(rows);
@@ -195,27 +211,27 @@ impl Queue {
     }
 
     /// Decides what becomes of items that are due.
-    fn sort(&self, rows: Vec<Row>) -> Sorted {
+    fn sort(&self, rows: Vec<DueRow>) -> Sorted {
         let mut sorted = Sorted::default();
         let mut taken = HashSet::new();
         let mut put_off: HashMap<i64, i64> = HashMap::new();
-        for (number, id, user, key, key_hash, payload, attempts, lease, created_at, due_at, before, now) in
-            rows
-        {
-            let before = before.as_deref().and_then(Before::parse);
+        for row in rows {
+            let (number, due_at, now) = (row.id, row.due_at, row.read_at);
+            let before = row.before_it.as_deref().and_then(Before::parse);
             let in_its_way = before.filter(|before| !before.is_finished && !taken.contains(&before.number));
+            let age = now.saturating_sub(row.created_at).try_into().unwrap_or_default();
             let mut item = Item {
                 number,
-                id: uuid(&id),
-                user: uuid(&user),
-                key,
-                payload,
-                attempts: u32::try_from(attempts).unwrap_or_default(),
-                created: Timestamp::from_millis(created_at),
-                age: Duration::from_millis(now.saturating_sub(created_at).try_into().unwrap_or_default()),
+                id: uuid(&row.item_id),
+                user: uuid(&row.user_id),
+                key: row.item_key,
+                payload: row.payload,
+                attempts: u32::try_from(row.attempts).unwrap_or_default(),
+                created: Timestamp::from_millis(row.created_at),
+                age: Duration::from_millis(age),
                 claimed: Instant::now(),
-                lease,
-                key_hash,
+                lease: row.lease,
+                key_hash: row.key_hash,
             };
             if let Some(before) = in_its_way {
                 let with_it = put_off.get(&before.number).copied();

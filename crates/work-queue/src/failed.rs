@@ -25,8 +25,18 @@ pub trait OnFailed: Debug + Send + Sync {
     fn failed(&self, tx: &mut Tx, failed: FailedItem<'_>);
 }
 
-/// As it is read: number, id, user, key, its hash, payload, attempts, made at.
-type Row = (i64, Vec<u8>, Vec<u8>, String, i64, Vec<u8>, i32, i64);
+db::row! {
+    struct FailedRow {
+        id: i64,
+        item_id: Vec<u8>,
+        user_id: Vec<u8>,
+        item_key: String,
+        key_hash: i64,
+        payload: Vec<u8>,
+        attempts: i32,
+        created_at: i64,
+    }
+}
 
 impl Queue {
     /// Reads and locks those of the items that are still ours, before they are marked as failed.
@@ -37,21 +47,21 @@ impl Queue {
         lease: i64,
     ) -> Result<Vec<Item>, Error> {
         let (text, padding) = self.finish.of(names).ours.of(names.len());
-        let rows: Vec<Row> = db::on!(tx, connection => {
+        let rows: Vec<FailedRow> = db::on!(tx, connection => {
             bind_names!(sqlx::query_as(text).bind(lease), names, padding).fetch_all(connection).await?
         });
-        let item = |(number, id, user, key, key_hash, payload, attempts, created_at): Row| Item {
-            number,
-            id: uuid(&id),
-            user: uuid(&user),
-            key,
-            payload,
-            attempts: attempts.unsigned_abs(),
-            created: Timestamp::from_millis(created_at),
+        let item = |row: FailedRow| Item {
+            number: row.id,
+            id: uuid(&row.item_id),
+            user: uuid(&row.user_id),
+            key: row.item_key,
+            payload: row.payload,
+            attempts: row.attempts.unsigned_abs(),
+            created: Timestamp::from_millis(row.created_at),
             age: Duration::ZERO,
             claimed: Instant::now(),
             lease,
-            key_hash,
+            key_hash: row.key_hash,
         };
         Ok(rows.into_iter().map(item).collect())
     }

@@ -125,7 +125,7 @@ impl Queue {
         // Those that were claimed with their push.
         let mut born: BTreeMap<End, Vec<Uuid>> = BTreeMap::new();
         for (item, outcome) in outcomes {
-            let end = self.end((item.attempts, item.user), outcome);
+            let end = self.end(item.attempts, item.user, outcome);
             if item.number == Item::NO_NUMBER {
                 born.entry(end).or_default().push(item.id);
             } else {
@@ -144,7 +144,7 @@ impl Queue {
     /// Writes down what became of items that were [pushed as claimed](Self::push_claimed), unless their lease has ended and somebody
     /// else has claimed them. What was not tried any worker may claim at once.
     pub async fn finish_claimed(&self, ids: &[Uuid], outcome: &Outcome) -> Result<Finished, Error> {
-        let end = self.end((BORN_CLAIMED, Uuid::nil()), outcome);
+        let end = self.end(BORN_CLAIMED, Uuid::nil(), outcome);
         let groups: Vec<(&End, i64, Names<'_>)> = named(&end, ids).collect();
         let finished = self.write(&groups).await?;
         if finished.not_tried > 0 {
@@ -153,7 +153,7 @@ impl Queue {
         Ok(finished)
     }
 
-    fn end(&self, (attempts, user): (u32, Uuid), outcome: &Outcome) -> End {
+    fn end(&self, attempts: u32, user: Uuid, outcome: &Outcome) -> End {
         let short = |cause: &str| cause.chars().take(CAUSE).collect();
         let again = |at_least: Duration, cause: &str| {
             if attempts < self.config.max_attempts {

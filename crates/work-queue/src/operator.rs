@@ -70,8 +70,33 @@ pub(crate) struct OperatorTexts {
     done_before: Arc<str>,
 }
 
-/// As it is read: number, id, user, key, state, due, attempts, lease, holder, made at, cause, payload.
-type Row = (i64, Vec<u8>, Vec<u8>, String, i32, i64, i32, i64, Option<Vec<u8>>, i64, Option<String>, Vec<u8>);
+db::row! {
+    struct EntryRow {
+        id: i64,
+        item_id: Vec<u8>,
+        user_id: Vec<u8>,
+        item_key: String,
+        state: i32,
+        due_at: i64,
+        attempts: i32,
+        lease: i64,
+        holder: Option<Vec<u8>>,
+        created_at: i64,
+        cause: Option<String>,
+        payload: Vec<u8>,
+    }
+}
+
+db::row! {
+    struct BlockedRow {
+        item_key: String,
+        id: i64,
+        item_id: Vec<u8>,
+        cause: Option<String>,
+        due_at: i64,
+        waiting: i64,
+    }
+}
 
 impl OperatorTexts {
     pub(crate) fn new(text: &Text) -> Self {
@@ -84,7 +109,7 @@ impl OperatorTexts {
             by_number: select("WHERE id = ?"),
             blocked: text.fixed(&format!(
                 "SELECT f.item_key, f.id, f.item_id, f.cause, f.due_at, \
-                 (SELECT COUNT(*) FROM {{table}} w WHERE w.key_hash = f.key_hash AND w.id > f.id AND w.state = {OPEN}) \
+                 (SELECT COUNT(*) FROM {{table}} w WHERE w.key_hash = f.key_hash AND w.id > f.id AND w.state = {OPEN}) AS waiting \
                  FROM {{table}} f WHERE f.state = {FAILED} ORDER BY f.due_at, f.id LIMIT ?"
             )),
             keys_done_since: text.fixed(&format!(
@@ -128,7 +153,7 @@ impl Queue {
         let text = AssertSqlSafe(text.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let rows: Vec<Row> = db::on!(connection, raw => {
+            let rows: Vec<EntryRow> = db::on!(connection, raw => {
                 let mut query = sqlx::query_as(text);
                 if let Some(state) = state {
                     query = query.bind(state);
@@ -145,7 +170,7 @@ impl Queue {
         let text = AssertSqlSafe(self.operator.by_item_id.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let row: Option<Row> = db::on!(connection, raw => {
+            let row: Option<EntryRow> = db::on!(connection, raw => {
                 sqlx::query_as(text).bind(&id.as_bytes()[..]).fetch_optional(raw).await?
             });
             Ok(row.map(entry))
@@ -158,7 +183,7 @@ impl Queue {
         let text = AssertSqlSafe(self.operator.by_number.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let row: Option<Row> =
+            let row: Option<EntryRow> =
                 db::on!(connection, raw => sqlx::query_as(text).bind(number).fetch_optional(raw).await?);
             Ok(row.map(entry))
         };
@@ -167,26 +192,25 @@ impl Queue {
 
     /// Keys whose first item has failed, the longest blocked first; none in a queue without order.
     pub async fn blocked_keys(&self, limit: u32) -> Result<Vec<BlockedKey>, Error> {
-        type Row = (String, i64, Vec<u8>, Option<String>, i64, i64);
         if !self.is_ordered {
             return Ok(Vec::new());
         }
         let text = AssertSqlSafe(self.operator.blocked.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let rows: Vec<Row> = db::on!(connection, raw => {
+            let rows: Vec<BlockedRow> = db::on!(connection, raw => {
                 sqlx::query_as(text).bind(i64::from(limit)).fetch_all(raw).await?
             });
             Ok::<_, Error>(rows)
         };
         let rows = self.db.bounded(reading).await?;
-        let blocked = |(key, number, id, cause, since, waiting): Row| BlockedKey {
-            key,
-            number,
-            id: uuid(&id),
-            cause,
-            since: Timestamp::from_millis(since),
-            waiting: waiting.unsigned_abs(),
+        let blocked = |row: BlockedRow| BlockedKey {
+            key: row.item_key,
+            number: row.id,
+            id: uuid(&row.item_id),
+            cause: row.cause,
+            since: Timestamp::from_millis(row.due_at),
+            waiting: row.waiting.unsigned_abs(),
         };
         Ok(rows.into_iter().map(blocked).collect())
     }
@@ -250,7 +274,7 @@ impl Queue {
         let text = AssertSqlSafe(self.operator.done_after.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let rows: Vec<Row> = db::on!(connection, raw => {
+            let rows: Vec<EntryRow> = db::on!(connection, raw => {
                 let query = sqlx::query_as(text).bind(number).bind(since.as_millis()).bind(i64::from(limit));
                 query.fetch_all(raw).await?
             });
@@ -269,7 +293,7 @@ impl Queue {
         let text = AssertSqlSafe(self.operator.done_before.clone());
         let reading = async {
             let mut connection = self.db.connection().await?;
-            let rows: Vec<Row> = db::on!(connection, raw => {
+            let rows: Vec<EntryRow> = db::on!(connection, raw => {
                 let query = sqlx::query_as(text).bind(due).bind(due).bind(number).bind(i64::from(limit));
                 query.fetch_all(raw).await?
             });
@@ -279,20 +303,19 @@ impl Queue {
     }
 }
 
-fn entry(row: Row) -> Entry {
-    let (number, id, user, key, state, due_at, attempts, lease, holder, created_at, cause, payload) = row;
+fn entry(row: EntryRow) -> Entry {
     Entry {
-        number,
-        id: uuid(&id),
-        user: uuid(&user),
-        key,
-        state: State::of(state, holder.is_some()),
-        created: Timestamp::from_millis(created_at),
-        due: Timestamp::from_millis(due_at),
-        attempts: attempts.unsigned_abs(),
-        lease,
-        holder: holder.map(|holder| uuid(&holder)),
-        cause,
-        payload,
+        number: row.id,
+        id: uuid(&row.item_id),
+        user: uuid(&row.user_id),
+        key: row.item_key,
+        state: State::of(row.state, row.holder.is_some()),
+        created: Timestamp::from_millis(row.created_at),
+        due: Timestamp::from_millis(row.due_at),
+        attempts: row.attempts.unsigned_abs(),
+        lease: row.lease,
+        holder: row.holder.map(|holder| uuid(&holder)),
+        cause: row.cause,
+        payload: row.payload,
     }
 }

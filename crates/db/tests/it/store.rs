@@ -1,6 +1,6 @@
 use base::Code;
 use base::error::Coded;
-use db::{Db, Dialect, Error, Raw, Value, on};
+use db::{Db, Dialect, Error, InsertText, Raw, Value, on};
 use futures::future::join_all;
 use sqlx::{AssertSqlSafe, Executor};
 use testkit::need;
@@ -38,6 +38,31 @@ async fn what_is_committed_is_there_and_what_is_dropped_is_not() {
         assert_eq!(counted(&db).await, 0, "not visible before the commit, and reading does not wait for it");
         tx.commit().await.unwrap();
         assert_eq!(counted(&db).await, 7);
+        db.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_row_is_read_by_the_names_of_its_columns() {
+    db::row! {
+        struct CounterRow {
+            value: i64,
+            id: i64,
+        }
+    }
+    for place in need!(Place::all().await) {
+        let db = place.open().await;
+        with_counter(&db).await;
+        let mut connection = db.connection().await.unwrap();
+        let row: CounterRow = on!(connection, raw => {
+            sqlx::query_as("SELECT id, value FROM counter").fetch_one(raw).await.unwrap()
+        });
+        assert_eq!((row.id, row.value), (1, 0));
+        let missing: Result<CounterRow, _> = on!(connection, raw => {
+            sqlx::query_as("SELECT id, value AS amount FROM counter").fetch_one(raw).await
+        });
+        assert!(matches!(missing, Err(sqlx::Error::ColumnNotFound(name)) if name == "value"));
+        drop(connection);
         db.close().await;
     }
 }
@@ -125,7 +150,9 @@ async fn a_transaction_can_begin_with_rows_and_read_what_it_has_just_written() {
         );
         let row = |id: &'static [u8], number: i64| [Value::Bytes(id), Value::Integer(number)];
         let all = "SELECT id, number FROM heads ORDER BY id";
-        let read = async |tx: &mut db::Tx| tx.insert_and_read::<2>(("", ""), [], all).await.unwrap();
+        let read = async |tx: &mut db::Tx| {
+            tx.insert_and_read::<2>(InsertText { head: "", tail: "" }, [], all).await.unwrap()
+        };
 
         let (tx, inserted) = db.begin_with(ignore, [row(b"a", 1), row(b"b", 2)]).await.unwrap();
         assert_eq!(inserted, 2);
@@ -135,7 +162,10 @@ async fn a_transaction_can_begin_with_rows_and_read_what_it_has_just_written() {
         // Behind what was to be written before it.
         tx.insert_at_commit("INSERT INTO heads", [row(b"d", 4)]);
         let rows = [row(b"a", 10), row(b"e", 5)];
-        let found = tx.insert_and_read(("INSERT INTO heads", conflict), rows, all).await.unwrap();
+        let found = tx
+            .insert_and_read(InsertText { head: "INSERT INTO heads", tail: conflict }, rows, all)
+            .await
+            .unwrap();
         let expected = [("a", 11), ("b", 2), ("c", 3), ("d", 4), ("e", 5)];
         let expected: Vec<(Vec<u8>, i64)> = expected.map(|(id, number)| (id.into(), number)).into();
         assert_eq!(found, expected);
