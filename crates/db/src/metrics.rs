@@ -26,11 +26,10 @@ impl Collector for Connections {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let (open, idle) = match &self.0.pools {
             Pools::Sqlite { writer, readers, .. } => {
-                (writer.size() + readers.size(), writer.num_idle() + readers.num_idle())
+                (writer.size() + readers.size(), idle(writer.num_idle()) + idle(readers.num_idle()))
             }
-            Pools::MySql(server) => (server.pool.size(), server.pool.num_idle()),
+            Pools::MySql(server) => (server.pool.size(), idle(server.pool.num_idle())),
         };
-        let idle = u32::try_from(idle).unwrap_or(u32::MAX);
         let mut family = encoder.encode_descriptor(
             "playhouse_db_connections",
             "Connections to the SQL store, by what they do",
@@ -61,5 +60,21 @@ impl Collector for Connections {
             ConstCounter::new(count).encode(family.encode_family(&[("table", table)])?)?;
         }
         Ok(())
+    }
+}
+
+/// Returns how many connections of a pool are idle, by the driver's count. That is below zero, and wrapped, for the moment between a
+/// connection being taken and the release before it being counted.
+fn idle(counted: usize) -> u32 {
+    u32::try_from(counted).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_count_below_zero_is_zero() {
+        assert_eq!([idle(0_usize.wrapping_sub(1)), idle(0), idle(3)], [0, 0, 3]);
     }
 }
