@@ -7,9 +7,9 @@
 
 mod give_back;
 mod operator;
+mod store;
 mod sweep;
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,11 +17,10 @@ use std::time::Duration;
 use base::id::Uuid;
 use base::{Clock, Timestamp};
 use bus::{Event, EventId, EventKind, Json};
-use db::{Db, Migration, Migrations, Tx, Value};
+use db::{Db, Migration, Migrations, Tx};
 use outbox::Outbox;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sqlx::AssertSqlSafe;
 use work_queue::{New, Queue};
 
 use crate::metrics::Metrics;
@@ -29,6 +28,7 @@ use crate::model::{Match, MatchId};
 
 pub use give_back::GiveBack;
 pub(crate) use operator::operator_routes;
+pub(crate) use store::forget_in;
 pub use sweep::Sweeper;
 
 /// The queue of give-back calls, and its table.
@@ -37,8 +37,6 @@ pub const ABANDONED: &str = "matchmaking_abandoned";
 /// The kind of the event.
 pub(crate) const MATCH_ABANDONED: &str = "playhouse.match.abandoned.v1";
 
-/// How many rows one message to the database has.
-const AT_ONCE: usize = 500;
 /// How long an engine waits for the rows before it asks: its tickets are held meanwhile.
 const OPENED_WITHIN: Duration = Duration::from_secs(2);
 
@@ -121,9 +119,6 @@ struct Data<'a> {
     reason: &'static str,
 }
 
-/// A row as it is read: match, assigner, profile, tickets, asked at.
-type Row = (Vec<u8>, String, String, String, i64);
-
 impl Allocations {
     pub fn new(db: Db, outbox: Outbox, config: work_queue::Config, clock: Clock, metrics: Metrics) -> Self {
         let queues = outbox.queue().metrics().of(ABANDONED);
@@ -139,20 +134,9 @@ impl Allocations {
     /// Writes down that an allocator is about to be asked for these matches. When the commit's answer is lost the rows may be there;
     /// then the sweeper gives them back.
     pub(crate) async fn open(&self, assigner: &str, matches: &[Match]) -> Result<(), db::Error> {
-        const INSERT: &str =
-            "INSERT INTO matchmaking_allocation (match_id, assigner, profile, ticket_ids, asked_at)";
-        let tickets: Vec<String> = matches.iter().map(ticket_ids).collect();
         let opening = async {
             let mut tx = self.0.db.begin().await?;
-            for (matches, tickets) in matches.chunks(AT_ONCE).zip(tickets.chunks(AT_ONCE)) {
-                // What the chunk before has: a server takes messages up to some size only.
-                tx.write().await?;
-                let rows = matches.iter().zip(tickets).map(|(made, tickets)| {
-                    let profile = Value::Text(&made.profile);
-                    [made.id.as_uuid().into(), assigner.into(), profile, tickets.as_str().into(), Value::Now]
-                });
-                tx.insert_at_commit(INSERT, rows);
-            }
+            store::open(&mut tx, assigner, matches).await?;
             tx.commit().await
         };
         match tokio::time::timeout(OPENED_WITHIN, opening).await {
@@ -173,7 +157,7 @@ impl Allocations {
     ) -> Result<usize, db::Error> {
         let (mut forgotten, mut left, mut count) = (without_server, abandoned, 0);
         while !forgotten.is_empty() || !left.is_empty() {
-            let (next, later) = left.split_at(left.len().min(AT_ONCE));
+            let (next, later) = left.split_at(left.len().min(store::AT_ONCE));
             let settling = || self.0.db.bounded(self.settle_some(forgotten, next));
             let given_up = db::retrying(db::Error::is_conflict, settling).await?;
             for lost in &given_up {
@@ -198,7 +182,7 @@ impl Allocations {
     ) -> Result<Vec<AbandonedMatch>, db::Error> {
         let mut tx = self.0.db.begin().await?;
         forget_in(&mut tx, forgotten);
-        let given_up = lock(&mut tx, abandoned).await?;
+        let given_up = store::lock(&mut tx, abandoned).await?;
         let ids: Vec<MatchId> = given_up.iter().map(|(id, _)| *id).collect();
         forget_in(&mut tx, &ids);
         self.push(&mut tx, &given_up);
@@ -227,51 +211,6 @@ impl Allocations {
         // A match is made or abandoned, once: nothing else has its key.
         self.0.outbox.append_next(tx, &events.collect::<Vec<_>>());
     }
-}
-
-/// Removes the rows of matches from the table, with the commit of the transaction that records them or forgets them.
-pub(crate) fn forget_in(tx: &mut Tx, ids: &[MatchId]) {
-    const DELETE: &str = "DELETE FROM matchmaking_allocation WHERE match_id";
-    tx.delete_at_commit(DELETE, ids.iter().map(|id| id.as_uuid().into()));
-}
-
-/// Reads and locks the rows that are still there.
-async fn lock(
-    tx: &mut Tx,
-    abandoned: &[(MatchId, Reason)],
-) -> Result<Vec<(MatchId, AbandonedMatch)>, db::Error> {
-    const SELECT: &str = "SELECT match_id, assigner, profile, ticket_ids, asked_at FROM matchmaking_allocation WHERE match_id IN";
-    if abandoned.is_empty() {
-        return Ok(Vec::new());
-    }
-    let reasons: HashMap<MatchId, Reason> = abandoned.iter().copied().collect();
-    // Powers of two, so that there are few texts to be prepared.
-    let places = vec!["?"; abandoned.len().next_power_of_two()].join(", ");
-    let for_update = tx.dialect().pick("", "FOR UPDATE");
-    let text = AssertSqlSafe(format!("{SELECT} ({places}) {for_update}"));
-    let ids = abandoned.iter().map(|(id, _)| id.as_uuid().as_bytes().to_vec());
-    let ids = ids.chain(std::iter::repeat(Vec::new())).take(abandoned.len().next_power_of_two());
-    let rows: Vec<Row> = db::on!(tx, connection => {
-        ids.fold(sqlx::query_as(text), |query, id| query.bind(id)).fetch_all(connection).await?
-    });
-    let read = |(id, assigner, match_profile, tickets, asked_at): Row| {
-        let id = MatchId::from_uuid(Uuid::from_slice(&id).ok()?);
-        let lost = AbandonedMatch {
-            match_id: id.to_string(),
-            assigner,
-            match_profile,
-            ticket_ids: serde_json::from_str(&tickets).unwrap_or_default(),
-            reason: *reasons.get(&id)?,
-            asked_at,
-        };
-        Some((id, lost))
-    };
-    Ok(rows.into_iter().filter_map(read).collect())
-}
-
-fn ticket_ids(made: &Match) -> String {
-    let ids: Vec<&str> = made.tickets.iter().map(|ticket| ticket.id.as_str()).collect();
-    serde_json::to_string(&ids).unwrap_or_default()
 }
 
 fn event(lost: &AbandonedMatch, now: Timestamp) -> Option<Event> {

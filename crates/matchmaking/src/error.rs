@@ -45,12 +45,6 @@ impl Coded for Error {
     }
 }
 
-impl From<redis::RedisError> for Error {
-    fn from(error: redis::RedisError) -> Self {
-        if error.code() == Some("LOCKLOST") { Self::Locked } else { Self::Store(error.into()) }
-    }
-}
-
 impl From<redis_store::Error> for Error {
     fn from(error: redis_store::Error) -> Self {
         Self::Store(error)

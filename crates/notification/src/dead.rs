@@ -5,11 +5,12 @@ mod letters;
 
 use base::id::Uuid;
 use bytes::Bytes;
-use db::{Tx, Value};
+use db::Tx;
 use serde::Deserialize;
-use work_queue::{FailedItem, OnFailed};
+use work_queue::{FailedItem, Item, OnFailed};
 
 use crate::model::derived;
+use crate::store::{self, NewLetter};
 
 pub use letters::{Letter, Letters, Replayed};
 
@@ -57,21 +58,19 @@ impl DeadEvent {
 pub(crate) async fn bury_events(tx: &mut Tx, dead: &[&DeadEvent]) -> Result<(), db::Error> {
     let mut size = 0;
     for event in dead {
-        let row = [
-            (&event.id).into(),
-            EVENT.into(),
-            event.subject.as_str().into(),
-            Value::Null,
-            Value::Null,
-            event.position.into(),
-            event.attempts.into(),
-            event.cause.as_str().into(),
-            (&event.body[..]).into(),
-            Value::Now,
-            Value::Now,
-        ];
-        let head = insert(tx);
-        tx.insert_at_commit(&head, [row]);
+        let letter = NewLetter {
+            id: &event.id,
+            kind: EVENT,
+            destination: &event.subject,
+            notification: None,
+            user: None,
+            stream_position: Some(event.position),
+            attempts: event.attempts,
+            cause: &event.cause,
+            payload: &event.body,
+            created: None,
+        };
+        store::add_letter(tx, &letter);
         size += event.body.len();
         if size > MESSAGE {
             tx.write().await?;
@@ -100,7 +99,12 @@ impl OnFailed for Bury {
         let kind = item.key.split(':').next().unwrap_or_default();
         let named: Option<Named> = serde_json::from_slice(&item.payload).ok();
         let notification = named.map(|named| named.notification_id);
-        bury(tx, FailedItem { item, cause }, kind, &item.key, notification.as_ref(), Some(&item.user));
+        let letter = NewLetter {
+            notification: notification.as_ref(),
+            user: Some(&item.user),
+            ..letter_of(item, kind, &item.key, cause)
+        };
+        bury(tx, &letter);
     }
 }
 
@@ -109,43 +113,31 @@ impl OnFailed for Bury {
 pub(crate) struct BuryBroadcast;
 
 impl OnFailed for BuryBroadcast {
-    fn failed(&self, tx: &mut Tx, failed: FailedItem<'_>) {
-        bury(tx, failed, BROADCAST, EVERYBODY, None, None);
+    fn failed(&self, tx: &mut Tx, FailedItem { item, cause }: FailedItem<'_>) {
+        bury(tx, &letter_of(item, BROADCAST, EVERYBODY, cause));
     }
 }
 
-fn bury(
-    tx: &mut Tx,
-    FailedItem { item, cause }: FailedItem<'_>,
-    kind: &str,
-    destination: &str,
-    notification: Option<&Uuid>,
-    user: Option<&Uuid>,
-) {
-    let row = [
-        (&item.id).into(),
-        kind.into(),
-        destination.into(),
-        notification.into(),
-        user.into(),
-        Value::Null,
-        i64::from(item.attempts).into(),
-        cause.into(),
-        (&item.payload[..]).into(),
-        item.created.into(),
-        Value::Now,
-    ];
-    let head = insert(tx);
-    tx.insert_at_commit(&head, [row]);
-    tracing::warn!(id = %item.id, kind, destination, cause, "a dead letter");
+/// Returns the letter of an item that has failed, which names no notification and no user.
+fn letter_of<'a>(item: &'a Item, kind: &'a str, destination: &'a str, cause: &'a str) -> NewLetter<'a> {
+    NewLetter {
+        id: &item.id,
+        kind,
+        destination,
+        notification: None,
+        user: None,
+        stream_position: None,
+        attempts: item.attempts.into(),
+        cause,
+        payload: &item.payload,
+        created: Some(item.created),
+    }
 }
 
-fn insert(tx: &Tx) -> String {
-    let ignore = tx.dialect().pick("INSERT OR IGNORE", "INSERT IGNORE");
-    format!(
-        "{ignore} INTO notification_dlq (letter_id, kind, destination, notification_id, user_id, stream_position, attempts, cause, \
-         payload, created_at, died_at)"
-    )
+fn bury(tx: &mut Tx, letter: &NewLetter<'_>) {
+    store::add_letter(tx, letter);
+    let NewLetter { id, kind, destination, cause, .. } = letter;
+    tracing::warn!(%id, kind, destination, cause, "a dead letter");
 }
 
 fn shortened(text: &str, most: usize) -> String {

@@ -27,6 +27,7 @@ use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::timeout;
 use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Worker};
 
+use crate::Config;
 use crate::dead::Bury;
 use crate::model::{Channel, Notification, derived};
 use crate::service::{Made, MadeOne};
@@ -62,7 +63,7 @@ pub(crate) type Published = Result<(), String>;
 impl Deliveries {
     pub fn new(
         db: &Db,
-        (delivery, webhook_delivery): (&work_queue::Config, &work_queue::Config),
+        config: &Config,
         metrics: &work_queue::Metrics,
         streams: Live,
         webhooks: Webhooks,
@@ -73,9 +74,9 @@ impl Deliveries {
             queue.unordered().on_failed(Arc::new(Bury))
         };
         Self(Arc::new(Inner {
-            live: queue(LIVE, delivery),
-            log: queue(LOG, delivery),
-            webhook: queue(WEBHOOK, webhook_delivery),
+            live: queue(LIVE, &config.delivery),
+            log: queue(LOG, &config.delivery),
+            webhook: queue(WEBHOOK, &config.webhook_delivery),
             streams,
             webhooks,
             check,

@@ -9,7 +9,7 @@ use db::Db;
 use live::{Live, Player};
 
 use crate::model::{Counts, Mark, Notification};
-use crate::store::{self, Filter, Found, Kept, Which};
+use crate::store::{self, Filter, Found, InboxReader, Kept, Marking, Which};
 use crate::topics::CountsChanged;
 use crate::{Config, Error, NotificationId};
 
@@ -77,12 +77,10 @@ impl Inbox {
         let now = self.clock.now();
         let head = self.head(user).await?;
         let reading = async {
-            let mut connection = self.db.connection().await?;
-            let position = before.unwrap_or(i64::MAX);
-            let found =
-                store::before((&self.db, &mut connection), user, position, filter, now, limit).await?;
-            let counts = store::counts(&mut connection, user, now).await?;
-            Ok::<_, db::Error>((found, counts))
+            let connection = &mut self.db.connection().await?;
+            let mut reader = InboxReader { db: &self.db, connection, user, now };
+            let found = reader.before(before.unwrap_or(i64::MAX), filter, limit).await?;
+            Ok::<_, db::Error>((found, reader.counts().await?))
         };
         let (Found { notifications, rows, last }, counts) = self.db.bounded(reading).await?;
         let next = last.filter(|_| rows >= limit as usize);
@@ -91,19 +89,22 @@ impl Inbox {
 
     /// One notification.
     pub async fn get(&self, user: Uuid, id: NotificationId) -> Result<Notification, Error> {
+        let now = self.clock.now();
         let reading = async {
-            let mut connection = self.db.connection().await?;
-            store::one((&self.db, &mut connection), user, *id.as_uuid()).await
+            let connection = &mut self.db.connection().await?;
+            InboxReader { db: &self.db, connection, user, now }.one(*id.as_uuid()).await
         };
-        let now = self.clock.now().as_millis();
         let found = self.db.bounded(reading).await?;
-        let found = found.filter(|found| found.expires_at.is_none_or(|end| end > now));
+        let found = found.filter(|found| found.expires_at.is_none_or(|end| end > now.as_millis()));
         found.ok_or(Error::NotFound(id))
     }
 
     pub async fn counts(&self, user: Uuid) -> Result<Counts, Error> {
         let now = self.clock.now();
-        let reading = async { store::counts(&mut self.db.connection().await?, user, now).await };
+        let reading = async {
+            let connection = &mut self.db.connection().await?;
+            InboxReader { db: &self.db, connection, user, now }.counts().await
+        };
         Ok(self.db.bounded(reading).await?)
     }
 
@@ -123,8 +124,8 @@ impl Inbox {
         let head = self.head(user).await?;
         let now = self.clock.now();
         let reading = async {
-            let mut connection = self.db.connection().await?;
-            store::after((&self.db, &mut connection), user, position, now, limit).await
+            let connection = &mut self.db.connection().await?;
+            InboxReader { db: &self.db, connection, user, now }.after(position, limit).await
         };
         let Found { notifications, rows, last } = self.db.bounded(reading).await?;
         let more = rows >= limit as usize;
@@ -145,9 +146,9 @@ impl Inbox {
                 Which::These(&ids)
             }
         };
+        let marking = Marking { user, which, mark, kept: self.kept };
         let changed =
-            db::retrying(db::Error::is_conflict, || self.db.bounded(self.try_mark(user, which, mark)))
-                .await?;
+            db::retrying(db::Error::is_conflict, || self.db.bounded(self.try_mark(marking))).await?;
         let counts = self.counts(user).await?;
         if changed > 0 {
             // For the player's other devices, which show old counts if this fails.
@@ -156,9 +157,9 @@ impl Inbox {
         Ok(counts)
     }
 
-    async fn try_mark(&self, user: Uuid, which: Which<'_>, mark: Mark) -> Result<u64, db::Error> {
+    async fn try_mark(&self, marking: Marking<'_>) -> Result<u64, db::Error> {
         let mut tx = self.db.begin().await?;
-        let changed = store::mark(&mut tx, user, which, mark, self.clock.now(), self.kept).await?;
+        let changed = store::mark(&mut tx, marking, self.clock.now()).await?;
         tx.commit().await?;
         Ok(changed)
     }

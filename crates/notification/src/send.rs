@@ -9,7 +9,6 @@ use db::{Earlier, Fingerprint, IdempotencyKey, Tx};
 use runtime::telemetry::TraceContext;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sqlx::AssertSqlSafe;
 
 use crate::broadcast::Broadcast;
 use crate::model::{Addressed, Channel, Message, Text, Texts};
@@ -85,7 +84,7 @@ impl Notifications {
         message: &Arc<Message>,
     ) -> Result<((Sent, bool), Made), Error> {
         let mut tx = self.begin().await?;
-        match earlier(&mut tx, key).await? {
+        match key.earlier(&mut tx).await? {
             Earlier::Answer(answer) => {
                 let corrupt = |cause| self.0.db.corrupt("idempotency_keys", key.row(), cause);
                 let sent = serde_json::from_str(&answer).map_err(corrupt)?;
@@ -251,15 +250,6 @@ impl Request {
         let expires_at = self.expires_at.map(Timestamp::as_millis);
         format!("{to}\n{:?}\n{}\n{expires_at:?}", self.content, self.data)
     }
-}
-
-/// What is known of the key. Whoever else has the same one at this moment fails at the commit, and begins again.
-async fn earlier(tx: &mut Tx, key: &IdempotencyKey) -> Result<Earlier, db::Error> {
-    let text = AssertSqlSafe(format!("SELECT {}", IdempotencyKey::COLUMNS));
-    let (fingerprint, answer): (Option<Vec<u8>>, Option<String>) = db::on!(tx, connection => {
-        sqlx::query_as(text).bind(key.hash()).bind(key.hash()).fetch_one(connection).await?
-    });
-    Ok(key.judge(fingerprint.as_deref(), answer))
 }
 
 #[cfg(test)]

@@ -1,20 +1,29 @@
 //! The tables: which events were taken in, and the inboxes.
 
+mod destinations;
+mod inbox;
+mod letters;
 mod order;
 mod remove;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::fmt::Display;
 use std::time::Duration;
 
 use base::Timestamp;
 use base::id::Uuid;
-use db::{Conn, Db, Error, InsertText, Tx, Value};
+use db::{Db, Error, InsertText, Tx, Value};
 use sqlx::AssertSqlSafe;
 
-use crate::model::{Addressed, Counts, Mark, Notification};
+use crate::model::{Addressed, Notification};
 use crate::service::MadeOne;
 
+pub(crate) use self::destinations::{disable, disabled, enable};
+pub use self::inbox::Filter;
+pub(crate) use self::inbox::{Found, InboxReader, Kept, Marking, Which, mark};
+pub(crate) use self::letters::{
+    NewLetter, add_letter, count_letters, last_letter, letter, letters, lock_letter, old_letters,
+    remove_letter,
+};
 pub(crate) use self::order::{add_reader, lock_reader, move_reader};
 pub(crate) use self::remove::{erase, erase_letters, forget_events, remove_old};
 
@@ -22,21 +31,6 @@ pub(crate) use self::remove::{erase, erase_letters, forget_events, remove_old};
 const HEADS_AT_ONCE: usize = 1_000;
 
 const INSERT: &str = "INSERT INTO notification (user_id, position, notification_id, template, texts, data, created_at, expires_at, remove_at)";
-const COLUMNS: &str = "SELECT user_id, position, notification_id, template, texts, data, created_at, expires_at, seen_at, read_at, \
-    archived_at FROM notification";
-
-type Row =
-    (Vec<u8>, i64, Vec<u8>, String, String, String, i64, Option<i64>, Option<i64>, Option<i64>, Option<i64>);
-
-/// Which notifications of a user are listed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Filter {
-    /// All that are not archived.
-    #[default]
-    Inbox,
-    Unread,
-    Archived,
-}
 
 /// Begins a transaction that takes in events, and says which of them nobody has taken in before. Whoever is about to take in the same
 /// one waits for it to end.
@@ -215,185 +209,10 @@ fn padded(users: &[Uuid], filled: usize) -> impl Iterator<Item = Uuid> {
     users.iter().copied().chain(std::iter::repeat_n(last, filled - users.len()))
 }
 
-/// Notifications of a user behind a position that have not expired, the first first.
-pub(crate) async fn after(
-    (db, connection): (&Db, &mut Conn),
-    user: Uuid,
-    position: i64,
-    now: Timestamp,
-    limit: u32,
-) -> Result<Found, Error> {
-    let text = format!(
-        "{COLUMNS} WHERE user_id = ? AND position > ? AND (expires_at IS NULL OR expires_at > ?) ORDER BY position LIMIT ?"
-    );
-    let rows: Vec<Row> = db::on!(connection, raw => {
-        let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec()).bind(position);
-        query.bind(now.as_millis()).bind(i64::from(limit)).fetch_all(raw).await?
-    });
-    Ok(found(db, rows))
-}
-
-/// Notifications of a user before a position, the last first.
-pub(crate) async fn before(
-    (db, connection): (&Db, &mut Conn),
-    user: Uuid,
-    position: i64,
-    filter: Filter,
-    now: Timestamp,
-    limit: u32,
-) -> Result<Found, Error> {
-    let which = match filter {
-        Filter::Inbox => "archived_at IS NULL",
-        Filter::Unread => "archived_at IS NULL AND read_at IS NULL",
-        Filter::Archived => "archived_at IS NOT NULL",
-    };
-    let text = format!(
-        "{COLUMNS} WHERE user_id = ? AND position < ? AND {which} AND (expires_at IS NULL OR expires_at > ?) \
-         ORDER BY position DESC LIMIT ?"
-    );
-    let rows: Vec<Row> = db::on!(connection, raw => {
-        let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec()).bind(position);
-        query.bind(now.as_millis()).bind(i64::from(limit)).fetch_all(raw).await?
-    });
-    Ok(found(db, rows))
-}
-
-/// One notification of a user.
-pub(crate) async fn one(
-    (db, connection): (&Db, &mut Conn),
-    user: Uuid,
-    id: Uuid,
-) -> Result<Option<Notification>, Error> {
-    let text = format!("{COLUMNS} WHERE user_id = ? AND notification_id = ?");
-    let row: Option<Row> = db::on!(connection, raw => {
-        let query = sqlx::query_as(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
-        query.bind(id.as_bytes().to_vec()).fetch_optional(raw).await?
-    });
-    row.map(|row| notification(db, row)).transpose()
-}
-
-pub(crate) async fn counts(connection: &mut Conn, user: Uuid, now: Timestamp) -> Result<Counts, Error> {
-    const COUNT: &str = "SELECT COUNT(*), COUNT(*) - COUNT(seen_at) FROM notification \
-        WHERE user_id = ? AND archived_at IS NULL AND read_at IS NULL AND (expires_at IS NULL OR expires_at > ?)";
-    let (unread, unseen): (i64, i64) = db::on!(connection, raw => {
-        sqlx::query_as(COUNT).bind(user.as_bytes().to_vec()).bind(now.as_millis()).fetch_one(raw).await?
-    });
-    Ok(Counts { unread, unseen })
-}
-
-/// How long notifications are kept.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Kept {
-    /// From when they were made.
-    pub(crate) unread: Duration,
-    /// From when they were read, and no longer than if they had not been.
-    pub(crate) read: Duration,
-}
-
-/// Which notifications are marked.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Which<'a> {
-    These(&'a [Uuid]),
-    /// All up to a position.
-    UpTo(i64),
-}
-
-/// Marks notifications of a user; those that are marked so already stay as they are. Says how many were changed.
-pub(crate) async fn mark(
-    tx: &mut Tx,
-    user: Uuid,
-    which: Which<'_>,
-    mark: Mark,
-    now: Timestamp,
-    kept: Kept,
-) -> Result<u64, Error> {
-    let at = now.as_millis();
-    let least = tx.dialect().pick("MIN", "LEAST");
-    let (set, only) = match mark {
-        Mark::Seen => (format!("seen_at = {at}"), "seen_at IS NULL"),
-        Mark::Read => {
-            let end = now.after(kept.read).as_millis();
-            let set = format!(
-                "read_at = {at}, seen_at = COALESCE(seen_at, {at}), remove_at = {least}(remove_at, {end})"
-            );
-            (set, "read_at IS NULL")
-        }
-        Mark::Unread => {
-            // As if it had never been read.
-            let end = format!("created_at + {}", kept.unread.as_millis());
-            let set = format!("read_at = NULL, remove_at = {least}(COALESCE(expires_at, {end}), {end})");
-            (set, "read_at IS NOT NULL")
-        }
-        Mark::Archived => {
-            (format!("archived_at = {at}, seen_at = COALESCE(seen_at, {at})"), "archived_at IS NULL")
-        }
-        Mark::Unarchived => ("archived_at = NULL".to_owned(), "archived_at IS NOT NULL"),
-    };
-    let ids = match which {
-        Which::These(ids) => ids,
-        Which::UpTo(_) => &[],
-    };
-    let filled = ids.len().max(1).next_power_of_two();
-    let condition = match which {
-        Which::These(_) => format!("notification_id IN ({})", list("?", filled)),
-        Which::UpTo(_) => "position <= ?".to_owned(),
-    };
-    let text = format!("UPDATE notification SET {set} WHERE user_id = ? AND {only} AND {condition}");
-    let changed = db::on!(tx, connection => {
-        let mut query = sqlx::query(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
-        match which {
-            Which::UpTo(position) => query = query.bind(position),
-            Which::These(ids) => for id in padded(ids, filled) {
-                query = query.bind(id.as_bytes().to_vec());
-            },
-        }
-        query.execute(connection).await?.rows_affected()
-    });
-    Ok(changed)
-}
-
 /// Texts and data as they are kept.
 fn written(notification: &Notification) -> (String, String) {
     // They are made of plain values.
     (serde_json::to_string(&notification.texts).unwrap_or_default(), notification.data.to_string())
-}
-
-/// What a query found. Rows that cannot be read are left out of a list: they are logged, counted, and hold up nobody.
-#[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) notifications: Vec<Notification>,
-    /// How many rows there were, and the position of the last one.
-    pub(crate) rows: usize,
-    pub(crate) last: Option<i64>,
-}
-
-fn found(db: &Db, rows: Vec<Row>) -> Found {
-    let (count, last) = (rows.len(), rows.last().map(|row| row.1));
-    let notifications = rows.into_iter().filter_map(|row| notification(db, row).ok()).collect();
-    Found { notifications, rows: count, last }
-}
-
-fn notification(db: &Db, row: Row) -> Result<Notification, Error> {
-    let (user, position, id, template, texts, data, created_at, expires_at, seen_at, read_at, archived_at) =
-        row;
-    let corrupt = |cause: &dyn Display| {
-        db.corrupt("notification", format!("{} of user {}", uuid(&id), uuid(&user)), cause)
-    };
-    let is_id = |bytes: &[u8]| Uuid::from_slice(bytes).map_err(|cause| corrupt(&cause));
-    Ok(Notification {
-        notification_id: is_id(&id)?,
-        user_id: is_id(&user)?,
-        position,
-        template,
-        texts: serde_json::from_str(&texts).map_err(|cause| corrupt(&cause))?,
-        data: serde_json::from_str(&data).map_err(|cause| corrupt(&cause))?,
-        created_at,
-        expires_at,
-        seen_at,
-        read_at,
-        archived_at,
-        traceparent: None,
-    })
 }
 
 /// So many places.

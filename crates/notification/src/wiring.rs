@@ -85,8 +85,7 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         .map_err(|source| OpenError::unusable("notification.webhooks", source))?;
     let metrics = context.metrics.register(Metrics::new);
     let check = Check::new(db.clone(), clock.clone(), metrics.clone());
-    let configs = (&config.delivery, &config.webhook_delivery);
-    let deliveries = Deliveries::new(db, configs, &queues, live.clone(), webhooks, check);
+    let deliveries = Deliveries::new(db, config, &queues, live.clone(), webhooks, check);
     accounts.on_erase(Arc::new(EraseInbox::new(deliveries.clone())));
     // The settings have been checked for this.
     let rules = Rules::new(config, &context.services.events())

@@ -108,7 +108,7 @@ impl Outbox {
     }
 
     /// A column for a `SELECT`: how many events of a key are unfinished. It takes the [number of the key](Self::key_number).
-    pub const UNFINISHED: &str = "(SELECT COUNT(*) FROM outbox unfinished WHERE unfinished.key_hash = ? AND unfinished.state IN (0, 2))";
+    pub const UNFINISHED: &str = work_queue::unfinished_column!("outbox");
 
     /// What stands for a key in statements.
     pub fn key_number(key: &str) -> i64 {

@@ -1,4 +1,17 @@
-//! The table of a queue. Its text is part of a migration, so it is never edited once it is released.
+//! The table of a queue. The statements that make it are part of a migration, so they are never edited once they are released.
+
+/// A column for a `SELECT` in the same database: how many items of a key are unfinished. It takes the
+/// [number of the key](crate::Queue::key_number).
+#[macro_export]
+macro_rules! unfinished_column {
+    ($table:literal) => {
+        concat!(
+            "(SELECT COUNT(*) FROM ",
+            $table,
+            " unfinished WHERE unfinished.key_hash = ? AND unfinished.state IN (0, 2))"
+        )
+    };
+}
 
 /// The statement that makes a queue's table on MySQL and MariaDB.
 #[macro_export]

@@ -1,6 +1,7 @@
 //! Tickets in Redis: the five keys that minimatch documents, and some of our own (see docs/adr/0004).
 
 mod abandoned;
+mod error;
 mod events;
 mod keys;
 mod lock;

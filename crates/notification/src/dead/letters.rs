@@ -5,37 +5,14 @@ use std::time::Duration;
 use base::Timestamp;
 use base::id::Uuid;
 use db::Tx;
-use sqlx::AssertSqlSafe;
 use work_queue::{New, Queue, Unfit};
 
 use super::{BROADCAST, KINDS};
 use crate::service::Made;
-use crate::store::uuid;
-use crate::{Error, Notifications};
+use crate::{Error, Notifications, store};
 
 /// How many letters expire at once.
 const EXPIRED_AT_ONCE: i64 = 100;
-
-const COLUMNS: &str = "SELECT id, letter_id, kind, destination, notification_id, user_id, stream_position, attempts, cause, payload, \
-    created_at, died_at FROM notification_dlq";
-/// Without what is in them, which may be much.
-const OUTSIDE: &str = "SELECT id, letter_id, kind, destination, notification_id, user_id, stream_position, attempts, cause, X'', \
-    created_at, died_at FROM notification_dlq";
-
-type Row = (
-    i64,
-    Vec<u8>,
-    String,
-    String,
-    Option<Vec<u8>>,
-    Option<Vec<u8>>,
-    Option<i64>,
-    i32,
-    String,
-    Vec<u8>,
-    i64,
-    i64,
-);
 
 /// A dead letter.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,53 +62,12 @@ pub struct Replayed {
 impl Notifications {
     /// Dead letters, the oldest first, each without its payload.
     pub async fn letters(&self, which: &Letters, limit: u32) -> Result<Vec<Letter>, Error> {
-        let mut text = format!("{OUTSIDE} WHERE id > ?");
-        let Letters { kind, destination, user, after, up_to } = which;
-        if up_to.is_some() {
-            text.push_str(" AND id <= ?");
-        }
-        for (column, is_given) in
-            [("kind", kind.is_some()), ("destination", destination.is_some()), ("user_id", user.is_some())]
-        {
-            if is_given {
-                text.push_str(&format!(" AND {column} = ?"));
-            }
-        }
-        text.push_str(" ORDER BY id LIMIT ?");
-        let reading = async {
-            let mut connection = self.0.db.connection().await?;
-            let rows: Vec<Row> = db::on!(connection, raw => {
-                let mut query = sqlx::query_as(AssertSqlSafe(text)).bind(after);
-                if let Some(up_to) = up_to {
-                    query = query.bind(up_to);
-                }
-                if let Some(kind) = kind {
-                    query = query.bind(kind);
-                }
-                if let Some(destination) = destination {
-                    query = query.bind(destination);
-                }
-                if let Some(user) = user {
-                    query = query.bind(user.as_bytes().to_vec());
-                }
-                query.bind(i64::from(limit)).fetch_all(raw).await?
-            });
-            Ok::<_, db::Error>(rows.into_iter().map(letter).collect())
-        };
-        Ok(self.0.db.bounded(reading).await?)
+        Ok(store::letters(&self.0.db, which, limit).await?)
     }
 
     /// One dead letter.
     pub async fn letter(&self, id: Uuid) -> Result<Letter, Error> {
-        let text = AssertSqlSafe(format!("{COLUMNS} WHERE letter_id = ?"));
-        let reading = async {
-            let mut connection = self.0.db.connection().await?;
-            let row: Option<Row> = db::on!(connection, raw => {
-                sqlx::query_as(text).bind(id.as_bytes().to_vec()).fetch_optional(raw).await?
-            });
-            Ok::<_, db::Error>(row.map(letter))
-        };
-        self.0.db.bounded(reading).await?.ok_or_else(|| Error::NoLetter(id.to_string()))
+        store::letter(&self.0.db, id).await?.ok_or_else(|| Error::NoLetter(id.to_string()))
     }
 
     /// The queue that a letter comes from; none for an event.
@@ -178,7 +114,7 @@ impl Notifications {
                 Ok(()) | Err(Unfit::NotFailed | Unfit::NotHeld | Unfit::Finished) => {}
             }
         }
-        remove(&mut tx, id).await?;
+        store::remove_letter(&mut tx, id).await?;
         tx.commit().await?;
         Ok(made)
     }
@@ -215,27 +151,15 @@ impl Notifications {
         if let Some(queue) = self.queue_of(&letter) {
             queue.remove_in(&mut tx, id).await?;
         }
-        remove(&mut tx, id).await?;
+        store::remove_letter(&mut tx, id).await?;
         Ok(tx.commit().await?)
     }
 
     /// Throws away some of the letters whose time is over, and says how many.
     pub(crate) async fn expire_letters(&self) -> Result<u64, Error> {
-        let now = self.0.db.dialect().now();
-        let text = AssertSqlSafe(format!(
-            "SELECT letter_id FROM notification_dlq WHERE died_at < {now} - ? ORDER BY died_at, id LIMIT ?"
-        ));
-        let age = i64::try_from(self.0.config.dead_retention.as_millis()).unwrap_or(i64::MAX);
-        let reading = async {
-            let mut connection = self.0.db.connection().await?;
-            let rows: Vec<(Vec<u8>,)> = db::on!(connection, raw => {
-                sqlx::query_as(text).bind(age).bind(EXPIRED_AT_ONCE).fetch_all(raw).await?
-            });
-            Ok::<_, db::Error>(rows)
-        };
-        let old = self.0.db.bounded(reading).await?;
-        for (id,) in &old {
-            match self.discard(uuid(id)).await {
+        let old = store::old_letters(&self.0.db, self.0.config.dead_retention, EXPIRED_AT_ONCE).await?;
+        for id in &old {
+            match self.discard(*id).await {
                 Ok(()) | Err(Error::NoLetter(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -245,26 +169,12 @@ impl Notifications {
 
     /// The number of the newest letter, or 0.
     pub async fn last_letter(&self) -> Result<i64, Error> {
-        let reading = async {
-            let mut connection = self.0.db.connection().await?;
-            let (last,): (Option<i64>,) = db::on!(connection, raw => {
-                sqlx::query_as("SELECT MAX(id) FROM notification_dlq").fetch_one(raw).await?
-            });
-            Ok::<_, db::Error>(last.unwrap_or_default())
-        };
-        Ok(self.0.db.bounded(reading).await?)
+        Ok(store::last_letter(&self.0.db).await?)
     }
 
     /// How many letters there are of each kind.
     pub async fn count_letters(&self) -> Result<Vec<(&'static str, i64)>, Error> {
-        let counting = async {
-            let mut connection = self.0.db.connection().await?;
-            let rows: Vec<(String, i64)> = db::on!(connection, raw => {
-                sqlx::query_as("SELECT kind, COUNT(*) FROM notification_dlq GROUP BY kind").fetch_all(raw).await?
-            });
-            Ok::<_, db::Error>(rows)
-        };
-        let counts = self.0.db.bounded(counting).await?;
+        let counts = store::count_letters(&self.0.db).await?;
         let of = |kind: &'static str| {
             let count = counts.iter().find(|(found, _)| found == kind).map_or(0, |(_, count)| *count);
             (kind, count)
@@ -273,51 +183,7 @@ impl Notifications {
     }
 }
 
-/// The letter, which is the caller's until the transaction ends.
+/// Reads a letter and locks it until the transaction ends.
 async fn lock(tx: &mut Tx, id: Uuid) -> Result<Letter, Error> {
-    let text =
-        AssertSqlSafe(format!("{COLUMNS} WHERE letter_id = ? {}", tx.dialect().pick("", "FOR UPDATE")));
-    let row: Option<Row> = db::on!(tx, connection => {
-        sqlx::query_as(text).bind(id.as_bytes().to_vec()).fetch_optional(connection).await.map_err(db::Error::from)?
-    });
-    row.map(letter).ok_or_else(|| Error::NoLetter(id.to_string()))
-}
-
-async fn remove(tx: &mut Tx, id: Uuid) -> Result<(), db::Error> {
-    const REMOVE: &str = "DELETE FROM notification_dlq WHERE letter_id = ?";
-    db::on!(tx, connection => {
-        sqlx::query(REMOVE).bind(id.as_bytes().to_vec()).execute(connection).await?;
-    });
-    Ok(())
-}
-
-fn letter(row: Row) -> Letter {
-    let (
-        number,
-        id,
-        kind,
-        destination,
-        notification,
-        user,
-        stream_position,
-        attempts,
-        cause,
-        payload,
-        created,
-        died,
-    ) = row;
-    Letter {
-        number,
-        id: uuid(&id),
-        kind,
-        destination,
-        notification: notification.as_deref().map(uuid),
-        user: user.as_deref().map(uuid),
-        stream_position,
-        attempts: attempts.unsigned_abs(),
-        cause,
-        payload,
-        created: Timestamp::from_millis(created),
-        died: Timestamp::from_millis(died),
-    }
+    store::lock_letter(tx, id).await?.ok_or_else(|| Error::NoLetter(id.to_string()))
 }

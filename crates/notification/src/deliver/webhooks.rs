@@ -13,12 +13,11 @@ use bytes::Bytes;
 use db::Db;
 use futures::future::join_all;
 use serde_json::json;
-use sqlx::AssertSqlSafe;
 use webhook::{Destination, Message, Sent};
 use work_queue::{Handler, Item, Outcome, Queue};
 
-use crate::Error;
 use crate::model::{Channel, Notification};
+use crate::{Error, store};
 
 /// Added to a wait by chance, so that not everything comes at once when it is over.
 const SPREAD: Duration = Duration::from_millis(250);
@@ -66,52 +65,14 @@ impl Webhooks {
 
     /// All destinations, with those that are disabled.
     pub async fn list(&self) -> Result<Vec<Shown>, Error> {
-        let mut disabled = self.disabled().await?;
+        let mut disabled = store::disabled(&self.0.db).await?;
         let shown = |name: &str| Shown { name: name.to_owned(), disabled: disabled.remove(name) };
         Ok(self.names().map(shown).collect())
     }
 
-    /// Sends to a destination again. Says whether it was disabled.
+    /// Enables a destination. Returns whether it was disabled.
     pub async fn enable(&self, name: &str) -> Result<bool, Error> {
-        const ENABLE: &str = "DELETE FROM notification_destination WHERE name = ?";
-        let enabling = async {
-            let mut tx = self.0.db.begin().await?;
-            let enabled = db::on!(tx, connection => {
-                sqlx::query(ENABLE).bind(name).execute(connection).await?.rows_affected()
-            });
-            tx.commit().await?;
-            Ok::<_, db::Error>(enabled > 0)
-        };
-        Ok(self.0.db.bounded(enabling).await?)
-    }
-
-    async fn disabled(&self) -> Result<HashMap<String, (Timestamp, String)>, db::Error> {
-        const READ: &str = "SELECT name, disabled_at, cause FROM notification_destination";
-        let reading = async {
-            let mut connection = self.0.db.connection().await?;
-            let rows: Vec<(String, i64, String)> =
-                db::on!(connection, raw => sqlx::query_as(READ).fetch_all(raw).await?);
-            let of = |(name, at, cause)| (name, (Timestamp::from_millis(at), cause));
-            Ok::<_, db::Error>(rows.into_iter().map(of).collect())
-        };
-        self.0.db.bounded(reading).await
-    }
-
-    async fn disable(&self, name: &str, cause: &str) -> Result<(), db::Error> {
-        let dialect = self.0.db.dialect();
-        let ignore = dialect.pick("INSERT OR IGNORE", "INSERT IGNORE");
-        let text = AssertSqlSafe(format!(
-            "{ignore} INTO notification_destination (name, disabled_at, cause) VALUES (?, {}, ?)",
-            dialect.now()
-        ));
-        let disabling = async {
-            let mut tx = self.0.db.begin().await?;
-            db::on!(tx, connection => {
-                sqlx::query(text).bind(name).bind(cause).execute(connection).await?;
-            });
-            tx.commit().await
-        };
-        self.0.db.bounded(disabling).await
+        Ok(store::enable(&self.0.db, name).await?)
     }
 }
 
@@ -124,7 +85,7 @@ pub(super) struct ToWebhooks {
 
 impl Handler for ToWebhooks {
     async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
-        let disabled = match self.webhooks.disabled().await {
+        let disabled = match store::disabled(&self.webhooks.0.db).await {
             Ok(disabled) => disabled,
             Err(error) => return vec![Outcome::NotTried(chain(&error)); items.len()],
         };
@@ -177,7 +138,7 @@ impl ToWebhooks {
     }
 
     async fn gone(&self, name: &str, cause: String) -> Outcome {
-        match self.webhooks.disable(name, &cause).await {
+        match store::disable(&self.webhooks.0.db, name, &cause).await {
             Ok(()) => {
                 tracing::error!(destination = name, cause, "the destination is gone and is disabled");
                 Outcome::Failed(cause)

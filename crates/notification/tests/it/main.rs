@@ -130,10 +130,9 @@ impl House {
         let live = Live::new(&redis_store, &config.key_prefix);
         let sends = webhook::Metrics::new(&mut registry);
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, &clock, &sends).unwrap();
-        let configs = (&config.delivery, &config.webhook_delivery);
         let metrics = Metrics::new(&mut registry);
         let check = Check::new(db.clone(), clock.clone(), metrics.clone());
-        let deliveries = Deliveries::new(&db, configs, &queues, live.clone(), webhooks, check);
+        let deliveries = Deliveries::new(&db, &config, &queues, live.clone(), webhooks, check);
         let outbox = Outbox::new(db.clone(), queue_config(), queues.clone());
         let accounts = Accounts::new(db.clone(), locks, outbox, clock.clone());
         accounts.on_erase(Arc::new(EraseInbox::new(deliveries.clone())));
