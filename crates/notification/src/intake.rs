@@ -12,10 +12,12 @@
 
 mod arrived;
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use base::Backoff;
 use base::error::{Coded, chain};
+use base::id::Uuid;
 use bus::{Bus, Consumer, Delivery, Subscription, ack_all};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
@@ -221,28 +223,21 @@ impl Intake {
         Ok(Written::Taken(all_taken, all_made))
     }
 
+    /// Writes all that comes of these events in one transaction, which begins and ends here. Writes nothing if events between `behind` and
+    /// theirs are missing.
     async fn write(&self, events: &[Arrived], behind: u64) -> Result<Written, Error> {
-        let understood: Vec<(u64, &Understood)> =
-            events.iter().filter_map(|event| Some((event.position, event.read.as_ref().ok()?))).collect();
-        let reads: Vec<&Understood> = understood.iter().map(|(_, read)| *read).collect();
-        let (mut tx, new) = self.notifications.begin_intake(&reads).await?;
+        let notifications = &self.notifications;
+        let understood: Vec<&Understood> =
+            events.iter().filter_map(|event| event.read.as_ref().ok()).collect();
+        let incoming = notifications.incoming(&understood).await?;
+        let (mut tx, new) = store::begin_intake(&notifications.0.db, &incoming.ids()).await?;
         let taken_up_to = store::lock_reader(&mut tx, CONSUMER).await?;
         if let Some(after) = taken_up_to.filter(|position| *position < behind) {
             tx.rollback().await?;
             return Ok(Written::Missing { after });
         }
-        let last = events.last().map_or(behind, |event| event.position);
-        let taken_up_to = taken_up_to.unwrap_or_default();
-        // A stream that was made anew counts from 1. To go back is safe: whatever was taken in is known.
-        let is_anew = understood
-            .iter()
-            .any(|(position, read)| *position <= taken_up_to && new.events.contains(&read.event));
-        // An embedded bus is made anew by every start.
-        if is_anew && !matches!(self.bus, Bus::Memory(_)) {
-            tracing::warn!(taken_up_to, last, "events are new that stand where everything was taken in");
-        }
-        let position = if is_anew { last } else { last.max(taken_up_to) };
-        let (made, repeated) = self.notifications.make_of(&mut tx, &reads, new).await?;
+        let position = self.next_position(events, behind, taken_up_to.unwrap_or_default(), &new);
+        let (made, repeated) = notifications.make_of(&mut tx, &incoming, new).await?;
         let dead: Vec<&DeadEvent> = events.iter().filter_map(|event| event.read.as_ref().err()).collect();
         dead::bury_events(&mut tx, &dead).await?;
         store::move_reader(&mut tx, CONSUMER, position);
@@ -251,6 +246,20 @@ impl Intake {
         let dead = dead.len();
         let taken = Taken { events: events.len(), repeated, notifications: made.len(), dead };
         Ok(Written::Taken(taken, made))
+    }
+
+    /// Returns the position up to which everything is taken in once these events are.
+    fn next_position(&self, events: &[Arrived], behind: u64, taken_up_to: u64, new: &HashSet<Uuid>) -> u64 {
+        let last = events.last().map_or(behind, |event| event.position);
+        // A stream that was made anew counts from 1. To go back is safe: whatever was taken in is known.
+        let is_anew = events.iter().any(|event| {
+            event.position <= taken_up_to && event.read.as_ref().is_ok_and(|read| new.contains(&read.event))
+        });
+        // An embedded bus is made anew by every start.
+        if is_anew && !matches!(self.bus, Bus::Memory(_)) {
+            tracing::warn!(taken_up_to, last, "events are new that stand where everything was taken in");
+        }
+        if is_anew { last } else { last.max(taken_up_to) }
     }
 }
 

@@ -48,13 +48,20 @@ pub(crate) struct Understood {
     pub(crate) told: Vec<Addressed>,
 }
 
-/// What a transaction that takes events in found.
+/// Events that are about to be taken in.
 #[derive(Debug)]
-pub(crate) struct News {
-    /// The events that tell somebody and were not taken in before.
-    pub(crate) events: HashSet<Uuid>,
+pub(crate) struct Incoming<'a> {
+    /// Those that tell somebody. Events without recipients are not recorded.
+    events: Vec<&'a Understood>,
     /// Those of their users who exist and are not erased.
-    known: HashSet<Uuid>,
+    users: HashSet<Uuid>,
+}
+
+impl Incoming<'_> {
+    /// Returns the ids by which the events are recorded.
+    pub(crate) fn ids(&self) -> Vec<Uuid> {
+        self.events.iter().map(|event| event.event).collect()
+    }
 }
 
 /// What was made in a transaction, to be told once it is committed.
@@ -121,20 +128,16 @@ impl Notifications {
         Ok(Understood { event: *event.id.as_uuid(), told })
     }
 
-    /// Begins a transaction that takes events in.
-    pub(crate) async fn begin_intake(&self, events: &[&Understood]) -> Result<(Tx, News), Error> {
-        // Events without recipients are not recorded.
-        let telling: Vec<&Understood> =
+    /// Prepares events to be taken in. Call it before the transaction: one that waits for a second connection may wait for ever.
+    pub(crate) async fn incoming<'a>(&self, events: &[&'a Understood]) -> Result<Incoming<'a>, Error> {
+        let events: Vec<&Understood> =
             events.iter().filter(|event| !event.told.is_empty()).copied().collect();
-        // Before the transaction: one that waits for a second connection may wait for ever.
-        let known = self.known(&telling).await?;
-        let ids: Vec<Uuid> = telling.iter().map(|event| event.event).collect();
-        let (tx, events) = store::begin_taking_in(&self.0.db, &ids).await?;
-        Ok((tx, News { events, known }))
+        let users = self.existing_users(&events).await?;
+        Ok(Incoming { events, users })
     }
 
     /// Returns the users of these events who exist.
-    async fn known(&self, events: &[&Understood]) -> Result<HashSet<Uuid>, Error> {
+    async fn existing_users(&self, events: &[&Understood]) -> Result<HashSet<Uuid>, Error> {
         let users = events.iter().flat_map(|event| event.told.iter().map(|told| told.user));
         let users: BTreeSet<Uuid> = users.collect();
         let users: Vec<UserId> = users.into_iter().map(UserId::from_uuid).collect();
@@ -145,23 +148,23 @@ impl Notifications {
         Ok(known)
     }
 
-    /// Makes the notifications of those events that are new, and says how many of those that tell somebody are not.
+    /// Makes the notifications of those events that are new. Also returns how many events are not.
     pub(crate) async fn make_of(
         &self,
         tx: &mut Tx,
-        events: &[&Understood],
-        News { events: mut new, known }: News,
+        incoming: &Incoming<'_>,
+        mut new: HashSet<Uuid>,
     ) -> Result<(Made, usize), db::Error> {
         let mut messages = Vec::new();
         let (mut repeated, mut unknown) = (0, 0);
-        for event in events.iter().filter(|event| !event.told.is_empty()) {
+        for event in &incoming.events {
             // Twice in one batch is once.
             if !new.remove(&event.event) {
                 repeated += 1;
                 continue;
             }
             let before = messages.len();
-            messages.extend(event.told.iter().filter(|told| known.contains(&told.user)).cloned());
+            messages.extend(event.told.iter().filter(|told| incoming.users.contains(&told.user)).cloned());
             unknown += event.told.len() - (messages.len() - before);
         }
         self.0.metrics.unknown(unknown);

@@ -32,9 +32,9 @@ const HEADS_AT_ONCE: usize = 1_000;
 
 const INSERT: &str = "INSERT INTO notification (user_id, position, notification_id, template, texts, data, created_at, expires_at, remove_at)";
 
-/// Begins a transaction that takes in events, and says which of them nobody has taken in before. Whoever is about to take in the same
-/// one waits for it to end.
-pub(crate) async fn begin_taking_in(db: &Db, events: &[Uuid]) -> Result<(Tx, HashSet<Uuid>), Error> {
+/// Begins a transaction that takes in events and records their ids, in one round trip. Also returns which of them are new. Another
+/// transaction that takes in one of them waits for this one to end.
+pub(crate) async fn begin_intake(db: &Db, events: &[Uuid]) -> Result<(Tx, HashSet<Uuid>), Error> {
     // In one order, so that two who take in the same ones do not wait for each other.
     let mut events = events.to_vec();
     events.sort_unstable();

@@ -88,17 +88,31 @@ impl Notifications {
 
     async fn try_replay(&self, id: Uuid, after: Duration) -> Result<Made, Error> {
         let letter = self.letter(id).await?;
-        let (mut tx, made) = match self.queue_of(&letter) {
-            Some(_) => (self.begin().await?, Made::default()),
-            None => {
-                let understood = self.understand(&letter.destination, &letter.payload);
-                let understood =
-                    understood.map_err(|cause| Error::Unfit(format!("it still cannot be told: {cause}")))?;
-                let (mut tx, new) = self.begin_intake(&[&understood]).await?;
-                let (made, _) = self.make_of(&mut tx, &[&understood], new).await?;
-                (tx, made)
-            }
-        };
+        if self.queue_of(&letter).is_none() {
+            return self.replay_event(&letter).await;
+        }
+        self.replay_item(id, after).await?;
+        Ok(Made::default())
+    }
+
+    /// Takes in an event that was dead, and removes its letter.
+    async fn replay_event(&self, letter: &Letter) -> Result<Made, Error> {
+        let understood = self
+            .understand(&letter.destination, &letter.payload)
+            .map_err(|cause| Error::Unfit(format!("it still cannot be told: {cause}")))?;
+        let incoming = self.incoming(&[&understood]).await?;
+        let (mut tx, new) = store::begin_intake(&self.0.db, &incoming.ids()).await?;
+        let (made, _) = self.make_of(&mut tx, &incoming, new).await?;
+        // Somebody else may have been faster.
+        lock(&mut tx, letter.id).await?;
+        store::remove_letter(&mut tx, letter.id).await?;
+        tx.commit().await?;
+        Ok(made)
+    }
+
+    /// Puts what a letter says back into its queue, and removes the letter.
+    async fn replay_item(&self, id: Uuid, after: Duration) -> Result<(), Error> {
+        let mut tx = self.begin().await?;
         // Somebody else may have been faster.
         let letter = lock(&mut tx, id).await?;
         if let Some(queue) = self.queue_of(&letter) {
@@ -115,8 +129,7 @@ impl Notifications {
             }
         }
         store::remove_letter(&mut tx, id).await?;
-        tx.commit().await?;
-        Ok(made)
+        Ok(tx.commit().await?)
     }
 
     /// Replays some letters, oldest first: deliveries spread so that so many begin in a second.
