@@ -9,6 +9,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use jiff::SignedDuration;
+use jiff::civil::{DateTime, Time, datetime};
+
+const EPOCH: DateTime = datetime(1970, 1, 1, 0, 0, 0, 0);
+/// The first time that RFC 3339 can write. The last one is the end of the calendar.
+const FIRST: DateTime = datetime(0, 1, 1, 0, 0, 0, 0);
+/// The shape of a date and time of day in RFC 3339.
+const LOCAL: &str = "0000-00-00T00:00:00";
+
 /// Milliseconds since the Unix epoch: the form in which every store keeps time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp(i64);
@@ -22,13 +31,12 @@ impl Timestamp {
         self.0
     }
 
-    /// As RFC 3339, in UTC with milliseconds: `2026-03-01T12:00:00.000Z`.
+    /// Writes the time as RFC 3339, in UTC with milliseconds: `2026-03-01T12:00:00.000Z`. Times outside of the years 0 to 9999,
+    /// which RFC 3339 cannot write, become the nearest one that it can.
     pub fn to_rfc3339(self) -> String {
-        const DAY: i64 = 86_400_000;
-        let (year, month, day) = civil_date(self.0.div_euclid(DAY));
-        let millis = self.0.rem_euclid(DAY);
-        let (hour, minute, second) = (millis / 3_600_000, millis / 60_000 % 60, millis / 1_000 % 60);
-        format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", millis % 1_000)
+        let since_epoch = SignedDuration::from_millis(self.0);
+        let time = EPOCH.saturating_add(since_epoch).max(FIRST);
+        format!("{time:.3}Z")
     }
 
     /// So much later.
@@ -42,88 +50,55 @@ impl Timestamp {
     }
 }
 
-/// Year, month and day of a number of days since the epoch, in the Gregorian calendar. Years are counted from March, so that
-/// the leap day is the last of its year; 400 of them always have 146,097 days.
-const fn civil_date(days: i64) -> (i64, i64, i64) {
-    let days = days + 719_468;
-    let era = days.div_euclid(146_097);
-    let of_era = days.rem_euclid(146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let day_of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let from_march = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * from_march + 2) / 5 + 1;
-    let month = if from_march < 10 { from_march + 3 } else { from_march - 9 };
-    let year = year_of_era + era * 400 + (month <= 2) as i64;
-    (year, month, day)
-}
-
-/// The number of days since the epoch of a date; the inverse of [`civil_date`].
-const fn days_of_date(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
-    let from_march = if month > 2 { month - 3 } else { month + 9 };
-    let of_year = (153 * from_march + 2) / 5 + day - 1;
-    era * 146_097 + of_era * 365 + of_era / 4 - of_era / 100 + of_year - 719_468
-}
-
 /// The text is not a time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("not a time: expected one such as 2026-03-01T12:00:00.000Z or 2026-03-01T13:00:00+01:00")]
 pub struct NotATime;
 
-/// Reads RFC 3339, with any offset. What is finer than a millisecond is cut off.
+/// Reads RFC 3339, with any offset. Digits finer than a millisecond are cut off.
 impl FromStr for Timestamp {
     type Err = NotATime;
 
     fn from_str(text: &str) -> Result<Self, NotATime> {
-        let (date, rest) = text.split_at_checked(10).ok_or(NotATime)?;
-        let (mark, rest) = rest.split_at_checked(1).ok_or(NotATime)?;
-        let (time, rest) = rest.split_at_checked(8).ok_or(NotATime)?;
-        let [year, month, day] = numbers(date, '-', [4, 2, 2])?;
-        let [hour, minute, second] = numbers(time, ':', [2, 2, 2])?;
-        let (fraction, offset) = match rest.strip_prefix('.') {
+        let (local, rest) = text.split_at_checked(LOCAL.len()).ok_or(NotATime)?;
+        let (millis, offset) = match rest.strip_prefix('.') {
             None => (0, rest),
             Some(rest) => {
-                let end = rest.find(|c: char| !c.is_ascii_digit()).ok_or(NotATime)?;
-                let (digits, offset) = rest.split_at(end);
-                let first: String = digits.chars().chain("000".chars()).take(3).collect();
-                (if digits.is_empty() { Err(NotATime) } else { number(&first) }?, offset)
+                let (digits, offset) = rest.split_at(rest.find(['Z', 'z', '+', '-']).ok_or(NotATime)?);
+                let is_number = !digits.is_empty() && digits.bytes().all(|c| c.is_ascii_digit());
+                let millis = format!("{digits:0<3.3}").parse().ok().filter(|_| is_number);
+                (millis.ok_or(NotATime)?, offset)
             }
         };
-        let offset_minutes = match offset.split_at_checked(1) {
-            Some(("Z" | "z", "")) => 0,
-            Some((sign @ ("+" | "-"), offset)) => {
-                let [hours, minutes] = numbers(offset, ':', [2, 2])?;
-                let is_sound = hours < 24 && minutes < 60;
-                let minutes = if is_sound { hours * 60 + minutes } else { return Err(NotATime) };
-                if sign == "+" { minutes } else { -minutes }
-            }
+        let offset = match offset.split_at_checked(1).ok_or(NotATime)? {
+            ("Z" | "z", "") => SignedDuration::ZERO,
+            ("+", offset) => distance_from_utc(offset)?,
+            ("-", offset) => -distance_from_utc(offset)?,
             _ => return Err(NotATime),
         };
-        let days = days_of_date(year, month, day);
-        // A leap second is taken for the one that follows.
-        let is_sound = matches!(mark, "T" | "t" | " ")
-            && civil_date(days) == (year, month, day)
-            && (hour < 24 && minute < 60 && second <= 60);
-        let seconds = days * 86_400 + hour * 3_600 + (minute - offset_minutes) * 60 + second;
-        if is_sound { Ok(Self(seconds * 1_000 + fraction)) } else { Err(NotATime) }
+        // The calendar takes a leap second for the second before it; here it counts as the second after it.
+        let leap = SignedDuration::from_secs(local.ends_with(":60").into());
+        let local: DateTime = shaped(local, LOCAL)?;
+        let since_epoch = local.duration_since(EPOCH) - offset + leap + SignedDuration::from_millis(millis);
+        since_epoch.as_millis().try_into().map(Self).map_err(|_| NotATime)
     }
 }
 
-/// Numbers of so many digits each.
-fn numbers<const N: usize>(text: &str, separator: char, lengths: [usize; N]) -> Result<[i64; N], NotATime> {
-    let mut parts = text.split(separator);
-    let mut found = [0; N];
-    for (found, length) in found.iter_mut().zip(lengths) {
-        let part = parts.next().filter(|part| part.len() == length).ok_or(NotATime)?;
-        *found = number(part)?;
-    }
-    if parts.next().is_none() { Ok(found) } else { Err(NotATime) }
+/// Reads the hours and minutes of an offset: less than a day, hence written as a time of day.
+fn distance_from_utc(text: &str) -> Result<SignedDuration, NotATime> {
+    Ok(shaped::<Time>(text, "00:00")?.duration_since(Time::midnight()))
 }
 
-fn number(digits: &str) -> Result<i64, NotATime> {
-    let all_digits = digits.bytes().all(|c| c.is_ascii_digit());
-    digits.parse().ok().filter(|_| all_digits).ok_or(NotATime)
+/// Parses a text whose digits are where `shape` has a zero. The calendar also reads other forms of ISO 8601 (no separators, a
+/// zone in brackets), which are not RFC 3339.
+fn shaped<T: FromStr>(text: &str, shape: &str) -> Result<T, NotATime> {
+    let fits = |(found, wanted): (u8, u8)| match wanted {
+        b'0' => found.is_ascii_digit(),
+        b'T' => matches!(found, b'T' | b't' | b' '),
+        _ => found == wanted,
+    };
+    let has_shape = text.len() == shape.len() && text.bytes().zip(shape.bytes()).all(fits);
+    text.parse().ok().filter(|_| has_shape).ok_or(NotATime)
 }
 
 /// Tells the time. Clones of a manual clock move together.
@@ -199,7 +174,20 @@ mod tests {
         {
             assert_eq!(parse(text), Ok(1_772_366_400_000), "{text}");
         }
-        assert_eq!(parse("2016-12-31T23:59:60Z"), Ok(1_483_228_800_000), "a leap second");
+        for (text, millis) in [
+            ("2016-12-31T23:59:60Z", 1_483_228_800_000),
+            ("2016-12-31T23:59:60.25Z", 1_483_228_800_250),
+            ("2017-01-01T00:59:60+01:00", 1_483_228_800_000),
+            ("1969-12-31T23:59:59.9999Z", -1),
+            ("1969-12-31T23:59:59.99912345678901234567Z", -1),
+            ("0000-01-01T00:00:00Z", -62_167_219_200_000),
+            ("0000-01-01T00:00:00+23:59", -62_167_305_540_000),
+            ("0000-02-29T00:00:00z", -62_162_121_600_000),
+            ("1900-02-28T23:59:59.5-00:00", -2_203_891_200_500),
+            ("9999-12-31T23:59:59.999-23:59", 253_402_387_139_999),
+        ] {
+            assert_eq!(parse(text), Ok(millis), "{text}");
+        }
         for wrong in [
             "",
             "now",
@@ -214,6 +202,28 @@ mod tests {
             "+026-03-01T12:00:00Z",
             "2026-03-01T12:00:00Zx",
             "2026-03-01T12:00:00+24:00",
+            "2026-03-01T12:00:00+01:60",
+            "2026-03-01T12:00:00+01",
+            "2026-03-01T12:00:00+0100",
+            "2026-03-01T12:00:00+01:00:00",
+            "2026-03-01T12:00:00-+1:00",
+            "2026-03-01T12:00:00Z[UTC]",
+            "2026-03-01T12:00:00+01:00[Europe/Berlin]",
+            "2026-03-01T12:00:00,5Z",
+            "2026-03-01T12:00:00.5",
+            "2026-03-01T12:00:00.+5Z",
+            "2026-03-01T12:00:00.5 Z",
+            "2026-03-01T12:00:61Z",
+            "2026-03-01T12:00Z",
+            "2026-03-01_12:00:00Z",
+            "20260301T120000Z",
+            "2026-060T12:00:00Z",
+            "2026-W09-7T12:00:00Z",
+            "+002026-03-01T12:00:00Z",
+            "-000001-03-01T12:00:00Z",
+            "1900-02-29T12:00:00Z",
+            " 2026-03-01T12:00:00Z",
+            "2026-03-01T12:00:00.ä5Z",
             "äääääääääääääää",
         ] {
             assert_eq!(parse(wrong), Err(NotATime), "{wrong}");
@@ -230,6 +240,11 @@ mod tests {
             (1_709_251_200_000, "2024-03-01T00:00:00.000Z"),
             (1_772_366_400_120, "2026-03-01T12:00:00.120Z"),
             (4_107_542_400_000, "2100-03-01T00:00:00.000Z"),
+            (-2_203_891_200_500, "1900-02-28T23:59:59.500Z"),
+            (-62_167_219_200_000, "0000-01-01T00:00:00.000Z"),
+            (253_402_300_799_999, "9999-12-31T23:59:59.999Z"),
+            (i64::MIN, "0000-01-01T00:00:00.000Z"),
+            (i64::MAX, "9999-12-31T23:59:59.999Z"),
         ] {
             assert_eq!(Timestamp::from_millis(millis).to_rfc3339(), text);
         }
