@@ -45,7 +45,7 @@ pub(crate) async fn idle(world: &World, report: &mut Report) -> f64 {
         pause().await;
     }
     // The first ones prepare statements and open connections.
-    let warm = |times: Vec<Duration>| Times::new(times.into_iter().skip(50));
+    let warm = |times: Vec<Duration>| Times(times.into_iter().skip(50).collect());
     let (from_commit, from_request, hops) = (warm(from_commit), warm(from_request), warm(hops));
     let ratio = hops.quantile(0.5) / from_commit.quantile(0.5);
     report.row([
@@ -121,8 +121,8 @@ pub(crate) async fn under_load(world: &World, report: &mut Report) {
     let told = began.elapsed();
     readers.iter().for_each(tokio::task::JoinHandle::abort);
     assert_eq!(sent.lock().unwrap().len(), 0, "some were never told");
-    let times = Times::new(times.lock().unwrap().drain(..));
-    let rate = times.0.len() as f64 / granting.as_secs_f64();
+    let times = Times(times.lock().unwrap().drain(..).collect());
+    let rate = times.0.count() as f64 / granting.as_secs_f64();
     report.row([
         format!("request to event on the stream, at {RATE} grants/s to {PLAYERS} streams, ms (p50 / p99)"),
         times.shown(),

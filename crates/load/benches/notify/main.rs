@@ -13,8 +13,7 @@ mod intake;
 mod latency;
 mod world;
 
-use std::time::Duration;
-
+use load::Histogram;
 use testkit::bench::Report;
 
 use world::World;
@@ -49,19 +48,12 @@ async fn run() {
     report.finish(ratio).unwrap();
 }
 
-/// In milliseconds, sorted.
-struct Times(Vec<f64>);
+/// Latencies, shown in milliseconds.
+struct Times(Histogram);
 
 impl Times {
-    fn new(times: impl IntoIterator<Item = Duration>) -> Self {
-        let mut times: Vec<f64> = times.into_iter().map(|time| time.as_secs_f64() * 1e3).collect();
-        times.sort_by(f64::total_cmp);
-        Self(times)
-    }
-
-    fn quantile(&self, part: f64) -> f64 {
-        let at = (self.0.len() as f64 * part) as usize;
-        self.0[at.min(self.0.len() - 1)]
+    fn quantile(&self, q: f64) -> f64 {
+        self.0.quantile(q).as_secs_f64() * 1e3
     }
 
     fn shown(&self) -> String {
