@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use benches::Usage;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use testkit::bench::Report;
 
-use crate::subject::{Gateway, usage};
+use crate::subject::Gateway;
 
 /// How many streams each player has: as many as they may.
 const EACH: usize = 5;
@@ -21,11 +22,11 @@ pub(crate) fn allow_many_files() {
 pub(crate) async fn measure(gateway: &Gateway, count: usize, report: &mut Report) {
     let players = gateway.players(count.div_ceil(EACH)).await;
     let tickets = gateway.tickets(&players).await;
-    let before = usage(gateway.pid());
+    let before = Usage::of(gateway.pid());
     let streams = gateway.streams(&tickets, count).await;
-    let (opened, began) = (usage(gateway.pid()), Instant::now());
+    let (opened, began) = (Usage::of(gateway.pid()), Instant::now());
     tokio::time::sleep(LENGTH).await;
-    let (after, took) = (usage(gateway.pid()), began.elapsed());
+    let (after, took) = (Usage::of(gateway.pid()), began.elapsed());
     drop(streams);
 
     // Whatever is more: the heartbeats may need memory too.

@@ -15,12 +15,13 @@ mod subject;
 
 use std::time::Duration;
 
+use benches::Usage;
 use clap::Parser;
 use testkit::bench::Report;
 
 use args::Args;
 use client::Run;
-use subject::{Gateway, usage};
+use subject::Gateway;
 
 /// How often the two are measured, in turns, and for how long each time.
 const ROUNDS: usize = 5;
@@ -108,9 +109,9 @@ impl Measure {
 }
 
 async fn measured(pid: u32, run: impl Future<Output = Run>) -> Measure {
-    let before = usage(pid).cpu;
+    let before = Usage::of(pid).cpu;
     let run = run.await;
-    Measure { run, cpu: usage(pid).cpu - before }
+    Measure { run, cpu: Usage::of(pid).cpu - before }
 }
 
 /// The middle one by its rate.

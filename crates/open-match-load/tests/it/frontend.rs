@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream, server};
 use http::{HeaderMap, Request, Response};
-use load::Target;
+use open_match_load::Target;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::spawn_local;
@@ -45,7 +45,7 @@ pub(crate) fn start(behaviour: Behaviour) -> Target {
     let (tell, told) = mpsc::channel::<SocketAddr>();
     std::thread::spawn(move || {
         let state = Rc::new(State { behaviour, ..State::default() });
-        load::run(async move {
+        open_match_load::run(async move {
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             tell.send(listener.local_addr().unwrap()).unwrap();
             while let Ok((socket, _)) = listener.accept().await {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use load::{Options, Target};
+use open_match_load::{Options, Target};
 
 /// Puts load on an Open Match frontend (gRPC without TLS) and checks what it answers
 ///
@@ -42,7 +42,7 @@ struct Cli {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match load::run(work(&cli)).map_err(Into::into).flatten() {
+    match open_match_load::run(work(&cli)).map_err(Into::into).flatten() {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
@@ -63,7 +63,7 @@ async fn work(cli: &Cli) -> Result<bool> {
     let (warm_up, seconds) =
         (Duration::try_from_secs_f64(cli.warm_up)?, Duration::try_from_secs_f64(cli.seconds)?);
     if let Some(count) = cli.idle {
-        let idle = load::idle(&cli.url, &options, count).await?;
+        let idle = open_match_load::idle(&cli.url, &options, count).await?;
         tokio::time::sleep(seconds).await;
         let troubles = idle.troubles();
         println!("{} of {count} still watching", idle.waiting());
@@ -73,8 +73,8 @@ async fn work(cli: &Cli) -> Result<bool> {
         return Ok(troubles.is_empty());
     }
     let outcome = match cli.closed {
-        Some(count) => load::closed_loop(&cli.url, &options, count, warm_up, seconds).await?,
-        None => load::open_loop(&cli.url, &options, cli.rate, warm_up, seconds).await?,
+        Some(count) => open_match_load::closed_loop(&cli.url, &options, count, warm_up, seconds).await?,
+        None => open_match_load::open_loop(&cli.url, &options, cli.rate, warm_up, seconds).await?,
     };
     println!("{outcome}");
     Ok(outcome.flawless())

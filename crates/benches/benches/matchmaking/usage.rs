@@ -4,15 +4,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use benches::Usage;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::task::{JoinHandle, spawn_local};
 
 use crate::system::System;
-
-/// Linux counts processor time for programs in hundredths of a second.
-const TICK: Duration = Duration::from_millis(10);
 
 /// Processor time.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,9 +23,9 @@ pub(crate) struct Cpu {
 impl Cpu {
     pub(crate) fn of(system: &System) -> Self {
         Self {
-            frontend: time_of(system.frontend.pid()),
-            engine: system.engines.iter().map(|engine| time_of(engine.pid())).sum(),
-            redis: time_of(system.redis.pid().unwrap()),
+            frontend: Usage::of(system.frontend.pid()).cpu,
+            engine: system.engines.iter().map(|engine| Usage::of(engine.pid()).cpu).sum(),
+            redis: Usage::of(system.redis.pid().unwrap()).cpu,
         }
     }
 
@@ -43,15 +41,6 @@ impl Cpu {
     pub(crate) fn total(self) -> Duration {
         self.frontend + self.engine + self.redis
     }
-}
-
-fn time_of(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name of the program, in parentheses, may hold anything; after it come the state and then numbers.
-    let (_, numbers) = stat.rsplit_once(')').unwrap();
-    let ticks: u32 =
-        numbers.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum();
-    TICK * ticks
 }
 
 /// Commands that Redis has run since it was started, those inside scripts included.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use load::{Checks, Options};
+use open_match_load::{Checks, Options};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 
@@ -31,7 +31,7 @@ pub(crate) async fn drain(stage: &Stage, kind: Kind, args: &Args, results: &mut 
 /// What was gone at the first look is not counted, since nobody saw how long that took.
 async fn once(stage: &Stage, kind: Kind, engines: usize, results: &mut Results) -> f64 {
     let mut system = stage.start(kind, 0).await;
-    let tickets = load::preload(&system.target, &Options::default(), TICKETS).await.unwrap();
+    let tickets = open_match_load::preload(&system.target, &Options::default(), TICKETS).await.unwrap();
     let mut redis = system.connect().await;
     assert_eq!(look(&mut redis).await, (TICKETS, 0), "tickets that were created wait in {INDEX}");
     let mut watcher = redis.clone();
@@ -84,7 +84,7 @@ async fn try_assignments(redis: &mut MultiplexedConnection, tickets: &[Bytes]) -
         let keys: Vec<Vec<u8>> = tickets.iter().map(|ticket| [b"assign:", &ticket[..]].concat()).collect();
         let values: Vec<Option<Vec<u8>>> = redis.mget(keys).await.unwrap();
         for (ticket, value) in tickets.iter().zip(values) {
-            checks.first(ticket, &load::connection_of(value?.into())?);
+            checks.first(ticket, &open_match_load::connection_of(value?.into())?);
         }
     }
     Some(checks)

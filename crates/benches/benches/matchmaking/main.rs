@@ -24,7 +24,7 @@ use system::Stage;
 
 fn main() {
     let args = Args::parse();
-    load::run(compare(&args)).unwrap();
+    open_match_load::run(compare(&args)).unwrap();
 }
 
 async fn compare(args: &Args) {

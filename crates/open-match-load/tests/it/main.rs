@@ -7,7 +7,7 @@ mod frontend;
 use std::time::Duration;
 
 use frontend::{Behaviour, start};
-use load::{Faults, Options, Outcome, Target, closed_loop, idle, open_loop, preload};
+use open_match_load::{Faults, Options, Outcome, Target, closed_loop, idle, open_loop, preload};
 
 const NONE: Duration = Duration::ZERO;
 
@@ -27,7 +27,9 @@ fn offer(behaviour: Behaviour) -> Outcome {
 
 fn offer_with(behaviour: Behaviour, options: &Options) -> Outcome {
     let target = start(behaviour);
-    load::run(open_loop(&target, options, 1000.0, NONE, Duration::from_millis(200))).unwrap().unwrap()
+    open_match_load::run(open_loop(&target, options, 1000.0, NONE, Duration::from_millis(200)))
+        .unwrap()
+        .unwrap()
 }
 
 #[test]
@@ -48,9 +50,10 @@ fn everybody_is_assigned_over_a_connection_of_their_own() {
 fn a_closed_loop_ends_with_nobody_left() {
     let target = start(Behaviour::default());
     for players in [16, 7] {
-        let outcome = load::run(closed_loop(&target, &options(), players, NONE, Duration::from_millis(300)))
-            .unwrap()
-            .unwrap();
+        let outcome =
+            open_match_load::run(closed_loop(&target, &options(), players, NONE, Duration::from_millis(300)))
+                .unwrap()
+                .unwrap();
         assert!(outcome.flawless(), "{outcome}");
         assert!(outcome.assigned > 20, "{outcome}");
     }
@@ -107,7 +110,7 @@ fn a_generator_that_is_late_says_so() {
         });
         open_loop(&target, &options(), 1000.0, NONE, Duration::from_millis(500)).await
     };
-    let outcome = load::run(offered).unwrap().unwrap();
+    let outcome = open_match_load::run(offered).unwrap().unwrap();
     assert!(outcome.complaints().iter().any(|complaint| complaint.contains("late")), "{outcome}");
 }
 
@@ -119,20 +122,20 @@ fn idle_watchers_stay() {
         tokio::time::sleep(Duration::from_millis(100)).await;
         (idle.waiting(), idle.troubles())
     };
-    assert_eq!(load::run(watched).unwrap(), (300, vec![]));
+    assert_eq!(open_match_load::run(watched).unwrap(), (300, vec![]));
 }
 
 #[test]
 fn idle_watchers_that_find_no_room_are_an_error() {
     let target = start(Behaviour { silent: true, max_streams: Some(10), ..Behaviour::default() });
-    let refused = load::run(idle(&target, &options(), 300)).unwrap().unwrap_err();
+    let refused = open_match_load::run(idle(&target, &options(), 300)).unwrap().unwrap_err();
     assert!(refused.to_string().contains("40 streams"), "{refused}");
 }
 
 #[test]
 fn tickets_are_created_ahead() {
     let target = start(Behaviour { silent: true, ..Behaviour::default() });
-    let mut tickets = load::run(preload(&target, &options(), 1000)).unwrap().unwrap();
+    let mut tickets = open_match_load::run(preload(&target, &options(), 1000)).unwrap().unwrap();
     tickets.sort();
     tickets.dedup();
     assert_eq!(tickets.len(), 1000);

@@ -74,7 +74,7 @@ impl World {
             "[services.shop]\ntoken_hash = \"{hash}\"\nmay = [\"read\", \"accounts\", \"entitlements\", \"notifications\"]\n"
         );
         std::fs::write(&config, format!("{CONFIG}{shop}{settings}")).unwrap();
-        let running = Program::new(testkit::target().join("release").join("playhouse"))
+        let running = Program::new(benches::product())
             .args(["serve", "--print-addresses", "--config", config.to_str().unwrap()])
             .env("PLAYHOUSE_DB_URL", database.url())
             .env("PLAYHOUSE_HOT_URL", redis.url())
@@ -130,16 +130,4 @@ impl Shop {
         });
         self.0.post("/internal/v1/entitlements/grant", TOKEN, &format!("k{number}"), &body).await;
     }
-}
-
-/// What a process has used so far: processor time, and resident memory in bytes.
-pub(crate) fn usage(pid: u32) -> (Duration, u64) {
-    // Linux counts processor time for programs in hundredths of a second.
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
-    let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    let kib: u64 = resident.trim().trim_end_matches(" kB").trim().parse().unwrap();
-    (Duration::from_millis(ticks * 10), kib * 1024)
 }

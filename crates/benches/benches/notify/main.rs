@@ -13,7 +13,7 @@ mod intake;
 mod latency;
 mod world;
 
-use load::Histogram;
+use open_match_load::Histogram;
 use testkit::bench::Report;
 
 use world::World;

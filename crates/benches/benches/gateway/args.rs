@@ -23,6 +23,6 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn program(&self) -> PathBuf {
-        self.program.clone().unwrap_or_else(|| testkit::target().join("release").join("playhouse"))
+        self.program.clone().unwrap_or_else(benches::product)
     }
 }

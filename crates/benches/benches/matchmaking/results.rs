@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use load::{Faults, Outcome};
+use open_match_load::{Faults, Outcome};
 use testkit::bench::Report;
 
 use crate::peer::VARIABLE;

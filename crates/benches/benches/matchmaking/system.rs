@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use load::Target;
+use open_match_load::Target;
 use redis::aio::MultiplexedConnection;
 use testkit::{Redis, Running};
 

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::PathBuf;
 
-use testkit::{Database, Folder, Nats, Program, Redis, Running, SqlServer, target};
+use testkit::{Database, Folder, Nats, Program, Redis, Running, SqlServer};
 
 /// What ours needs beside Redis. The database records matches; the bus carries an event for each.
 pub(crate) struct Ours {
@@ -24,7 +24,7 @@ pub(crate) struct Support {
 impl Ours {
     /// `None`, and the reason on stderr, if the program has not been built.
     pub(crate) async fn prepare() -> Option<Self> {
-        let program = target().join("release").join("playhouse");
+        let program = benches::product();
         if !program.is_file() {
             eprintln!(
                 "without playhouse: `cargo build --release -p playhouse` first, or use `cargo xtask bench`"

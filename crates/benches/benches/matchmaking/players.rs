@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use load::{Options, Outcome, closed_loop, open_loop};
+use open_match_load::{Options, Outcome, closed_loop, open_loop};
 
 use crate::args::Args;
 use crate::results::{Results, Row};

@@ -1,4 +1,4 @@
-//! The gateway, as it is shipped, and what it uses.
+//! The gateway, as it is shipped.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,8 +10,6 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Linux counts processor time for programs in hundredths of a second.
-const TICK: Duration = Duration::from_millis(10);
 
 /// No address and no player is refused; nobody is matched.
 const CONFIG: &str = r#"
@@ -43,14 +41,6 @@ pub(crate) struct Gateway {
 pub(crate) struct Ticket {
     id: String,
     head: String,
-}
-
-/// What a process has used so far.
-#[derive(Clone, Copy)]
-pub(crate) struct Usage {
-    pub(crate) cpu: Duration,
-    /// Resident, in bytes.
-    pub(crate) memory: u64,
 }
 
 impl Gateway {
@@ -138,16 +128,4 @@ fn field(answer: &str, name: &str) -> String {
     let (_, body) = answer.split_once("\r\n\r\n").unwrap();
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
     body[name].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
-}
-
-pub(crate) fn usage(pid: u32) -> Usage {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-    // The name of the program, in parentheses, may hold anything; after it come the state and then numbers.
-    let (_, numbers) = stat.rsplit_once(')').unwrap();
-    let ticks: u32 =
-        numbers.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u32>().unwrap()).sum();
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    let kib: u64 = resident.split_whitespace().next().unwrap().parse().unwrap();
-    Usage { cpu: TICK * ticks, memory: kib * 1024 }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use load::Options;
+use open_match_load::Options;
 
 use crate::args::Args;
 use crate::results::{Results, Row};
@@ -18,7 +18,7 @@ pub(crate) async fn watchers(stage: &Stage, kind: Kind, args: &Args, results: &m
     // Without an engine, so that no ticket is matched.
     let system = stage.start(kind, 0).await;
     let options = Options { connections: Some(CONNECTIONS), ..Options::default() };
-    let idle = load::idle(&system.target, &options, WATCHERS).await.unwrap();
+    let idle = open_match_load::idle(&system.target, &options, WATCHERS).await.unwrap();
     tokio::time::sleep(SETTLE).await;
     let mut redis = system.connect().await;
     let (commands, cpu) = (commands_so_far(&mut redis).await, Cpu::of(&system));

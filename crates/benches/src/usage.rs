@@ -1,0 +1,55 @@
+//! What a process uses, by what Linux counts.
+
+use std::fs;
+use std::time::Duration;
+
+/// Linux counts processor time for programs in hundredths of a second.
+const TICK: Duration = Duration::from_millis(10);
+
+/// What a process has used so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Usage {
+    /// Processor time, of the user and of the system.
+    pub cpu: Duration,
+    /// Resident memory in bytes.
+    pub memory: u64,
+}
+
+impl Usage {
+    /// Reads what a process has used so far.
+    ///
+    /// # Panics
+    /// If the process has ended.
+    pub fn of(pid: u32) -> Self {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        // The name of the program, in parentheses, may hold anything; after it come the state and then numbers.
+        let (_, numbers) = stat.rsplit_once(')').unwrap();
+        let times = numbers.split_whitespace().skip(11).take(2);
+        let ticks: u32 = times.map(|ticks| ticks.parse::<u32>().unwrap()).sum();
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        let kib: u64 = resident.split_whitespace().next().unwrap().parse().unwrap();
+        Self { cpu: TICK * ticks, memory: kib * 1024 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn usage_grows_with_work_and_memory() {
+        let before = Usage::of(std::process::id());
+        let (began, mut memory) = (Instant::now(), vec![0_u8; 64 << 20]);
+        while Usage::of(std::process::id()).cpu < before.cpu + 5 * TICK {
+            memory.iter_mut().step_by(4096).for_each(|byte| *byte = byte.wrapping_add(1));
+            assert!(began.elapsed() < Duration::from_secs(60), "no processor time is counted");
+        }
+        let after = Usage::of(std::process::id());
+        assert!(after.memory - before.memory >= 60 << 20, "{before:?} {after:?}");
+        // More threads than one may have worked, but not hundreds of them.
+        assert!(after.cpu - before.cpu < 100 * began.elapsed(), "{before:?} {after:?}");
+    }
+}
