@@ -1,4 +1,4 @@
-//! chromedriver, and the part of W3C WebDriver that the browser needs.
+//! chromedriver, and the part of W3C WebDriver that the browser needs (ADR 14).
 
 use std::path::PathBuf;
 
