@@ -32,6 +32,8 @@ impl Backoff {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     const POLICY: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(10));
@@ -43,14 +45,19 @@ mod tests {
             [full(1), full(2), full(3), full(7), full(8), full(u32::MAX)],
             [100, 200, 400, 6400, 10_000, 10_000]
         );
+        assert_eq!(POLICY.after_with(1, 0.0).as_millis(), 50, "and at least half of it");
     }
 
-    #[test]
-    fn at_least_half_is_waited() {
-        assert_eq!(POLICY.after_with(1, 0.0).as_millis(), 50);
-        for _ in 0..1000 {
-            let wait = POLICY.after(3);
-            assert!((200..=400).contains(&wait.as_millis()), "{wait:?}");
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn at_least_half_is_waited(failures in 1_u32.., jitter in 0.0..=1.0) {
+            let full = POLICY.after_with(failures, 1.0);
+            prop_assert_eq!(POLICY.after_with(failures, 0.0), full / 2);
+            for wait in [POLICY.after_with(failures, jitter), POLICY.after(failures)] {
+                prop_assert!(full / 2 <= wait && wait <= full, "{:?} of {:?}", wait, full);
+            }
         }
     }
 }

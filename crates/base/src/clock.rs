@@ -152,6 +152,8 @@ impl fmt::Debug for Clock {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -247,6 +249,31 @@ mod tests {
             (i64::MAX, "9999-12-31T23:59:59.999Z"),
         ] {
             assert_eq!(Timestamp::from_millis(millis).to_rfc3339(), text);
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn every_time_is_read_as_it_was_written(
+            millis in -62_167_219_200_000..=253_402_300_799_999_i64,
+            offset in -1439..=1439_i64,
+        ) {
+            let text = Timestamp(millis).to_rfc3339();
+            prop_assert_eq!(text.parse(), Ok(Timestamp(millis)));
+            let (sign, minutes) = if offset < 0 { ('-', -offset) } else { ('+', offset) };
+            let elsewhere = format!("{sign}{:02}:{:02}", minutes / 60, minutes % 60);
+            prop_assert_eq!(text.replace('Z', &elsewhere).parse(), Ok(Timestamp(millis - offset * 60_000)));
+        }
+
+        #[test]
+        fn any_text_is_read_or_refused(
+            text in "[1-8][0-9]{3}-[01][0-9]-[0-3][0-9][T ][0-2][0-9]:[0-6][0-9]:[0-6][0-9]\\PC{0,9}(Z|[+-][0-2][0-9]:[0-6][0-9])?",
+        ) {
+            if let Ok(time) = text.parse::<Timestamp>() {
+                prop_assert_eq!(time.to_rfc3339().parse(), Ok(time));
+            }
         }
     }
 

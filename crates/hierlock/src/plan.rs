@@ -55,6 +55,9 @@ impl Plan {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     fn plan(targets: &[Target<'_>], buckets: u32) -> Vec<(Level, u32, Mode)> {
@@ -91,22 +94,29 @@ mod tests {
         assert_eq!(modes, [Mode::Shared, Mode::Exclusive, Mode::Exclusive]);
     }
 
-    #[test]
-    fn whatever_the_ids_the_order_is_that_of_the_rows() {
-        for _ in 0..1_000 {
-            let ids: Vec<String> = (0..6).map(|_| fastrand::u8(0..20).to_string()).collect();
-            let targets: Vec<Target<'_>> = ids
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(1000))]
+
+        #[test]
+        fn whatever_the_ids_the_order_is_that_of_the_rows(
+            user in 0_u8..20,
+            account in 0_u8..20,
+            targets in vec((0_u8..3, 0_u8..20), 1..8),
+        ) {
+            let (user, account) = (user.to_string(), account.to_string());
+            let targets: Vec<(u8, String)> = targets.iter().map(|(kind, id)| (*kind, id.to_string())).collect();
+            let targets: Vec<Target<'_>> = targets
                 .iter()
-                .map(|id| match fastrand::u8(0..3) {
+                .map(|(kind, id)| match kind {
                     0 => Target::user(id),
-                    1 => Target::account(&ids[0], id),
-                    _ => Target::resource(&ids[1], &ids[0], id),
+                    1 => Target::account(&user, id),
+                    _ => Target::resource(&user, &account, id),
                 })
                 .map(Result::unwrap)
                 .collect();
             let rows: Vec<(Level, u32)> =
                 plan(&targets, 4).iter().map(|(level, bucket, _)| (*level, *bucket)).collect();
-            assert!(rows.is_sorted_by(|one, other| one < other), "{rows:?}");
+            prop_assert!(rows.is_sorted_by(|one, other| one < other), "{:?}", rows);
         }
     }
 }

@@ -14,6 +14,7 @@
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
 //! | a real program with its output, signals and exit status | [`Program`] |
 //! | waiting without guessing how long | [`eventually`] |
+//! | random choices that can be repeated | [`Seed`] |
 //! | what to do if a server is not installed | [`need!`] |
 //! | the report of a benchmark | [`bench::Report`] |
 //!
@@ -39,6 +40,7 @@
 //! - `MYSQL_DSN`, `REDIS_URL`, `NATS_URL`: servers that already run, to be used as the shared ones.
 //! - `TESTKIT_MYSQLD`: a MySQL server program that is not on the PATH.
 //! - `XDG_CACHE_HOME`, or else `HOME`: where `cargo xtask install` keeps the current NATS server.
+//! - `SEED`: the [seed](Seed) of an earlier run, to repeat its random choices.
 //! - `CI`: a missing server fails the test instead of skipping it.
 //!
 //! The kit needs Linux: it leans on process groups, `waitid` and, where it exists, `/dev/shm`.
@@ -65,6 +67,7 @@ mod process;
 mod program;
 mod proxy;
 mod redis_server;
+mod seed;
 mod server;
 mod sql_place;
 mod sql_server;
@@ -87,6 +90,7 @@ pub use port::free_port;
 pub use program::{Line, Program, Running, Stream};
 pub use proxy::{Bytes, Proxy};
 pub use redis_server::{Keyspace, Redis, RedisBuilder, RedisKind};
+pub use seed::Seed;
 pub use server::Server;
 pub use sql_place::SqlPlace;
 pub use sql_server::{Database, Flavour, SqlBuilder, SqlKind, SqlServer};

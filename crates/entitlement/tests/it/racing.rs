@@ -1,5 +1,7 @@
 //! Many at once.
 
+use testkit::Seed;
+
 use super::*;
 
 testkit::on_all_stores!(
@@ -35,13 +37,15 @@ async fn batches_in_any_order_do_not_deadlock(place: &SqlPlace) {
     let another = shop.another(place).await;
     let ada = shop.customer("ada").await;
     let more = Action::Grant { quantity: Some(1), valid_until: None };
+    let seed = Seed::new();
     let tasks = (0..8).map(|n| {
         let shop = if n % 2 == 0 { shop.clone() } else { another.clone() };
         tokio::spawn(async move {
+            let mut choices = seed.choices(n);
             for round in 0..10 {
                 let mut changes: Vec<Change> =
                     (0..6).map(|r| change(ada, &format!("r{r}"), NOW, more)).collect();
-                fastrand::shuffle(&mut changes);
+                choices.shuffle(&mut changes);
                 let key = format!("{n}-{round}");
                 shop.entitlements.apply("shop", &key, &changes).await.unwrap();
             }

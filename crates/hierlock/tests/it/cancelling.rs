@@ -1,5 +1,5 @@
 use futures::future::join_all;
-use testkit::{eventually, need};
+use testkit::{Seed, eventually, need};
 
 use super::*;
 
@@ -28,13 +28,15 @@ async fn a_wait_that_is_given_up_is_given_up_everywhere() {
 /// Left at any moment, hundreds of times: no lock and no connection is lost.
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_at_any_moment_leaks_neither_locks_nor_connections() {
+    let seed = Seed::new();
     for place in need!(places().await) {
         let locks = place.locks_with(Options { max_connections: 8, ..options() }).await;
         let visit = |locks: Locks, number: u64| async move {
-            let micros = fastrand::u64(0..4_000);
+            let mut choices = seed.choices(number);
+            let micros = choices.u64(0..4_000);
             let visiting = async {
                 let lock = locks.acquire(resource("u", "a", &(number % 3).to_string())).await.unwrap();
-                tokio::time::sleep(Duration::from_micros(fastrand::u64(0..500))).await;
+                tokio::time::sleep(Duration::from_micros(choices.u64(0..500))).await;
                 if number.is_multiple_of(2) { lock.release().await.unwrap() } else { drop(lock) }
             };
             let _ = tokio::time::timeout(Duration::from_micros(micros), visiting).await;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use futures::future::join_all;
 use hierlock::{Error, Level};
 use sqlx::{Connection, Executor};
-use testkit::need;
+use testkit::{Seed, need};
 
 use super::*;
 
@@ -134,14 +134,16 @@ impl Inside {
 async fn ten_thousand_random_sets_never_deadlock_and_never_meet() {
     const TASKS: u64 = 20;
     const TIMES: u64 = 500;
+    let seed = Seed::new();
     for place in need!(places().await) {
         let locks = place.locks().await;
         let inside = Arc::new(Inside::default());
         let ids: Arc<Vec<String>> = Arc::new((0..5).map(|number| format!("id{number}")).collect());
         let work = |locks: Locks, inside: Arc<Inside>, ids: Arc<Vec<String>>, task: u64| async move {
+            let mut choices = seed.choices(task);
             for time in 0..TIMES {
-                let paths: Vec<[u8; 3]> = (0..fastrand::usize(1..5))
-                    .map(|_| [fastrand::u8(1..5), fastrand::u8(0..4), fastrand::u8(0..5)])
+                let paths: Vec<[u8; 3]> = (0..choices.usize(1..5))
+                    .map(|_| [choices.u8(1..5), choices.u8(0..4), choices.u8(0..5)])
                     .collect();
                 let lock = locks.acquire_all(paths.iter().map(|path| target(&ids, *path))).await;
                 let lock = lock.unwrap_or_else(|error: Error| panic!("{error:?}"));

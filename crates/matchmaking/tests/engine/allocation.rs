@@ -5,7 +5,7 @@ use std::time::Duration;
 use matchmaking::engine::{EngineConfig, Tick};
 use matchmaking::model::TicketId;
 use serde_json::json;
-use testkit::{SqlPlace, eventually};
+use testkit::{Seed, SqlPlace, eventually};
 use work_queue::Filter;
 
 use crate::fleet::{Fleet, Giving};
@@ -150,26 +150,28 @@ async fn a_match_that_is_made_and_not_recorded_is_not_swept(world: World) {
 /// always too early.
 async fn whatever_happens_every_server_is_used_or_given_back(world: World) {
     let fleet = Fleet::start().await;
-    fleet.be_unreliable(true);
+    let seed = Seed::new();
+    fleet.be_unreliable(Some(seed.choices(0)));
     let giving = Giving::start(&world, &fleet).await;
+    let (mut leaving, mut sweeping) = (seed.choices(1), seed.choices(2));
     let mut waiting: Vec<TicketId> = Vec::new();
     for round in 0..30 {
         waiting.extend(world.tickets::<4>(&[]).await);
         let leaves = async {
-            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..20))).await;
+            tokio::time::sleep(Duration::from_millis(leaving.u64(0..20))).await;
             // Who has a match already stays.
-            let leaver = &waiting[fastrand::usize(0..waiting.len())];
+            let leaver = &waiting[leaving.usize(0..waiting.len())];
             world.store.delete(leaver).await.unwrap();
         };
         let sweeps = async {
-            tokio::time::sleep(Duration::from_millis(fastrand::u64(0..40))).await;
+            tokio::time::sleep(Duration::from_millis(sweeping.u64(0..40))).await;
             giving.sweeper.tick().await.unwrap();
         };
         giving.be_away(round % 7 == 3);
         let engines = async { tokio::try_join!(giving.engine.tick(), giving.another_engine.tick()).unwrap() };
         tokio::join!(engines, leaves, sweeps);
     }
-    fleet.be_unreliable(false);
+    fleet.be_unreliable(None);
     giving.be_away(false);
     eventually("everybody plays or has left", PATIENCE, async || {
         giving.engine.tick().await.unwrap();

@@ -14,6 +14,7 @@ use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Proposal, TicketId};
 use matchmaking::store::Deleted;
 use proto::openmatch::Assignment;
+use testkit::Seed;
 
 use crate::on_both_stores;
 use crate::plugins::{Fault, assigner, evaluator, function, servers, tagged};
@@ -31,8 +32,8 @@ on_both_stores! {
 struct Dice(Arc<Mutex<Rng>>);
 
 impl Dice {
-    fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(Rng::with_seed(seed))))
+    fn new(choices: Rng) -> Self {
+        Self(Arc::new(Mutex::new(choices)))
     }
 
     fn one_in(&self, n: u32) -> bool {
@@ -88,8 +89,8 @@ fn profile(tag: &str, dice: &Dice) -> Profile {
     }
 }
 
-async fn engine(world: &World, seed: u64) -> Engine {
-    let dice = Dice::new(seed);
+async fn engine(world: &World, choices: Rng) -> Engine {
+    let dice = Dice::new(choices);
     let profiles = vec![profile("a", &dice), profile("b", &dice)];
     let limit = Duration::from_millis(40);
     let config = EngineConfig {
@@ -114,21 +115,22 @@ async fn engine(world: &World, seed: u64) -> Engine {
 }
 
 async fn whatever_fails_every_ticket_plays_once_or_has_left_or_waits(world: World) {
-    play(world, 1).await;
+    play(world).await;
 }
 
 async fn also_when_engines_take_each_others_tickets(world: World) {
     // Tickets are active again at once, or with Redis at the next second.
     let world = world.under_at(Clock::system(), |rules| rules.pending_timeout = Duration::ZERO);
-    play(world, 2).await;
+    play(world).await;
 }
 
-async fn play(world: World, seed: u64) {
+async fn play(world: World) {
+    let seed = Seed::new();
     let world = Arc::new(world);
     let all_made = Arc::new(AtomicBool::new(false));
     let mut working = Vec::new();
     for number in 0..ENGINES as u64 {
-        let (engine, all_made) = (engine(&world, 10 * seed + number).await, all_made.clone());
+        let (engine, all_made) = (engine(&world, seed.choices(number)).await, all_made.clone());
         working.push(tokio::spawn(async move {
             let mut ticks = 0;
             let mut last = 0;
@@ -141,7 +143,7 @@ async fn play(world: World, seed: u64) {
             ticks
         }));
     }
-    let dice = Dice::new(100 + seed);
+    let dice = Dice::new(seed.choices(ENGINES as u64));
     let (mut tickets, mut left) = (Vec::new(), HashMap::new());
     while tickets.len() < TICKETS {
         let tags: [&[&str]; 4] = [&["a"], &["b"], &["a", "b"], &["b", "a"]];

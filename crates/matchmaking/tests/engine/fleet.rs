@@ -15,6 +15,7 @@ use base::{Backoff, Clock};
 use buffa::Message;
 use config::{Setting, Value as Text};
 use db::{Db, DbUrl};
+use fastrand::Rng;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use matchmaking::allocation::{GiveBack, Sweeper};
@@ -52,8 +53,8 @@ struct State {
     requests: Vec<String>,
     edit: Option<fn(&mut Vec<Value>)>,
     refuses_give_backs: bool,
-    /// Whether it fails, is late and garbles answers, by chance.
-    is_unreliable: bool,
+    /// Makes it fail, answer late and garble answers, as these choices have it.
+    unreliable: Option<Rng>,
 }
 
 impl Fleet {
@@ -87,8 +88,8 @@ impl Fleet {
         self.state.lock().unwrap().refuses_give_backs = refuses;
     }
 
-    pub(crate) fn be_unreliable(&self, is_unreliable: bool) {
-        self.state.lock().unwrap().is_unreliable = is_unreliable;
+    pub(crate) fn be_unreliable(&self, choices: Option<Rng>) {
+        self.state.lock().unwrap().unreliable = choices;
     }
 
     /// How many times it was asked for servers.
@@ -159,8 +160,8 @@ async fn serve(extract::State(fleet): extract::State<Fleet>, headers: HeaderMap,
         "match.assign" => {
             let items = fleet.allocate(headers["webhook-id"].to_str().unwrap(), &message);
             fleet.gate.acquire().await.unwrap().forget();
-            let is_unreliable = fleet.state.lock().unwrap().is_unreliable;
-            match if is_unreliable { fastrand::u8(0..10) } else { 10 } {
+            let choice = fleet.state.lock().unwrap().unreliable.as_mut().map(|choices| choices.u8(0..10));
+            match choice.unwrap_or(10) {
                 0..=2 => return StatusCode::BAD_GATEWAY.into_response(),
                 3 => tokio::time::sleep(LATE).await,
                 4 => return axum::Json(json!({ "assignments": [7] })).into_response(),

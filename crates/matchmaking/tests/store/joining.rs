@@ -13,7 +13,7 @@ use futures::future::join_all;
 use matchmaking::store::Outcome;
 use matchmaking::{Error, Join, PlayerState, PlayerTicket, Players, Queue};
 use proto::openmatch;
-use testkit::{Redis, eventually, need};
+use testkit::{Redis, Seed, eventually, need};
 use tokio::sync::Notify;
 
 use crate::setup::{PATIENCE, Setup, Tickets, group, to, user};
@@ -205,12 +205,14 @@ async fn whatever_happens_at_once_nobody_waits_twice(setup: Setup) {
     const PLAYERS: u128 = 3;
     let tickets = setup.open().await;
     let queues = || [("a", Queue::default()), ("b", Queue::default())];
+    let seed = Seed::new();
     let devices = (0..9).map(async |device: u128| {
+        let mut choices = seed.choices(device as u64);
         let tickets = tickets.elsewhere().await;
         let (players, user) = (tickets.players(queues()), user(device % PLAYERS));
         let mut made = 0;
         for _ in 0..25 {
-            let queue = fastrand::choice(["a", "b"]).unwrap();
+            let queue = choices.choice(["a", "b"]).unwrap();
             let replaces = players.tickets(user).await.unwrap().pop().map(|ticket| ticket.id);
             let joined = match players.join(user, Join { replaces, ..to(queue) }).await {
                 Ok(joined) => joined,
@@ -219,7 +221,7 @@ async fn whatever_happens_at_once_nobody_waits_twice(setup: Setup) {
             };
             made += usize::from(joined.created);
             let id = joined.ticket.id;
-            match fastrand::u8(..3) {
+            match choices.u8(..3) {
                 0 => drop(players.leave(user, id.as_str()).await),
                 1 => {
                     let outcome = tickets.assign(&[group("match", vec![id.clone()])]).await.unwrap();

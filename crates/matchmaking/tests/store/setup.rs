@@ -22,7 +22,7 @@ use proto::{openmatch, playhouse};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use redis_store::RedisStore;
-use testkit::{Keyspace, Redis};
+use testkit::{Keyspace, Redis, Seed};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -325,6 +325,6 @@ pub(crate) fn sorted<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
 
 pub(crate) fn shuffled(count: usize) -> Vec<usize> {
     let mut numbers: Vec<usize> = (0..count).collect();
-    fastrand::shuffle(&mut numbers);
+    Seed::new().choices(0).shuffle(&mut numbers);
     numbers
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use testkit::Seed;
 use work_queue::Filter;
 
 use super::*;
@@ -141,7 +142,8 @@ async fn the_order_of_every_key_is_kept_by_many_workers_while_things_fail(place:
         ..config()
     };
     let queue = queue_on(db.clone(), config);
-    let recorder = Recorder::new(|_: &str| match fastrand::u32(..10) {
+    let choices = Arc::new(Mutex::new(Seed::new().choices(0)));
+    let recorder = Recorder::new(move |_: &str| match choices.lock().unwrap().u32(..10) {
         0 => Outcome::Again("bad luck".into()),
         1 => Outcome::NotTried("away".into()),
         _ => Outcome::Done,

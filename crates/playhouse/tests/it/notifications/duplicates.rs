@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use testkit::need;
+use testkit::{Seed, need};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -46,11 +46,13 @@ async fn a_storm_of_repeats_and_kills_tells_everybody_everything_once() {
     let bodies: Vec<String> = (0..EVENTS).map(|n| news(players[n % USERS].user, n)).collect();
     let (begun, _) = watch::channel(0);
     let mut publishers = JoinSet::new();
-    for bodies in [&bodies[..], &bodies[..REPEATED], &bodies[..REPEATED]] {
+    let seed = Seed::new();
+    for (number, bodies) in (1..).zip([&bodies[..], &bodies[..REPEATED], &bodies[..REPEATED]]) {
         let (mut bodies, mut begun) = (bodies.to_vec(), begun.subscribe());
         let publisher = stage.publisher().await;
+        let mut choices = seed.choices(number);
         publishers.spawn(async move {
-            fastrand::shuffle(&mut bodies);
+            choices.shuffle(&mut bodies);
             // Some before each kill, so that there is always something in hand.
             for (turn, some) in bodies.chunks(EVENTS.div_ceil(KILLS)).enumerate() {
                 begun.wait_for(|turns| *turns > turn).await.unwrap();
@@ -58,12 +60,12 @@ async fn a_storm_of_repeats_and_kills_tells_everybody_everything_once() {
             }
         });
     }
-    let mut beat = tokio::time::interval(BETWEEN);
+    let (mut beat, mut choices) = (tokio::time::interval(BETWEEN), seed.choices(0));
     for turn in 1..=KILLS {
         beat.tick().await;
         begun.send_replace(turn);
-        tokio::time::sleep(BETWEEN.mul_f64(fastrand::f64() / 2.0)).await;
-        notifiers.swap_remove(fastrand::usize(..NOTIFIERS)).kill().await;
+        tokio::time::sleep(BETWEEN.mul_f64(choices.f64() / 2.0)).await;
+        notifiers.swap_remove(choices.usize(..NOTIFIERS)).kill().await;
         notifiers.push(Process::start(&stage.program("notifier")).await);
     }
     while let Some(published) = publishers.join_next().await {

@@ -1,7 +1,7 @@
 //! A client that loses its connection again and again.
 
 use serde_json::json;
-use testkit::need;
+use testkit::{Seed, need};
 use tokio::net::TcpSocket;
 use tokio::task::JoinSet;
 
@@ -46,7 +46,7 @@ async fn whoever_is_cut_off_a_hundred_times_has_everything_in_order_and_nothing_
         });
     }
 
-    let (mut tape, mut connections) = (Tape::from(0), 0);
+    let (mut tape, mut connections, mut choices) = (Tape::from(0), 0, Seed::new().choices(0));
     for cut in 0..CUTS {
         if cut % 10 == 9 {
             // Before anything was answered.
@@ -57,9 +57,9 @@ async fn whoever_is_cut_off_a_hundred_times_has_everything_in_order_and_nothing_
         }
         let mut stream = connect(&ada, &doors, &mut connections, &tape).await;
         // Somewhere in the next ones, and in the middle of one of them.
-        let enough = cut * ALL / CUTS + fastrand::usize(..ALL / CUTS);
+        let enough = cut * ALL / CUTS + choices.usize(..ALL / CUTS);
         assert!(tape.record(&mut stream, enough).await, "over, and nobody had cut it");
-        let some = fastrand::usize(1..600);
+        let some = choices.usize(1..600);
         stream.read(some).await;
         while let Some(told) = stream.pop() {
             tape.take(told);
