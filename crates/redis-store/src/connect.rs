@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubSink};
 use redis::{ErrorKind, IntoConnectionInfo, Msg};
 
-use crate::{Config, Error};
+use crate::{Config, Error, HashTags, KeySpace};
 
 /// The open store. Clones share its connection.
 #[derive(Clone, Debug)]
@@ -24,6 +24,7 @@ pub struct Redis {
     pub connection: ConnectionManager,
     client: Arc<redis::Client>,
     timeout: Duration,
+    hash_tags: HashTags,
 }
 
 impl RedisStore {
@@ -57,11 +58,25 @@ impl Redis {
             .set_number_of_retries(0);
         within(timeout, async {
             let connection = ConnectionManager::new_with_config(client.clone(), settings).await?;
-            let redis = Self { connection, client: Arc::new(client), timeout };
+            // The one place that chooses. They go on when the client speaks Redis Cluster; until then keys keep their names.
+            let hash_tags = HashTags::Off;
+            let redis = Self { connection, client: Arc::new(client), timeout, hash_tags };
             redis.ping().await?;
             Ok(redis)
         })
         .await
+    }
+
+    /// Chooses whether keys carry hash tags.
+    #[must_use]
+    pub fn with_hash_tags(mut self, hash_tags: HashTags) -> Self {
+        self.hash_tags = hash_tags;
+        self
+    }
+
+    /// Opens the key space of a service on this server.
+    pub fn key_space(&self, service: &str, prefix: &str) -> KeySpace {
+        KeySpace::new(service, prefix, self.hash_tags)
     }
 
     /// Whether it answers.

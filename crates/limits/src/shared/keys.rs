@@ -1,21 +1,19 @@
-//! The names of all keys, which are all made here.
+//! Builds every key of the limits.
 
-use std::sync::Arc;
+use redis_store::{Key, KeySpace};
 
-/// Makes the names of keys.
+/// Builds keys.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
-    prefix: Arc<str>,
-}
+pub(super) struct Keys(KeySpace);
 
 impl Keys {
-    pub(super) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.into() }
+    pub(super) fn new(redis: &redis_store::Redis, prefix: &str) -> Self {
+        Self(redis.key_space("limits", prefix))
     }
 
     /// When the bucket is full again, in microseconds of the server's clock. Policies have no colon, so no key can be taken
     /// for one of another policy.
-    pub(super) fn bucket(&self, policy: &str, key: &str) -> String {
-        [&*self.prefix, "limit:", policy, ":", key].concat()
+    pub(super) fn bucket(&self, policy: &str, key: &str) -> Key {
+        self.0.key(&["limit:", policy, ":", key].concat())
     }
 }

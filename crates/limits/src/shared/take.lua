@@ -1,9 +1,9 @@
 -- Takes one from each of several buckets, or from none.
--- KEYS[..] the buckets, each the time when it is full again in µs; one that is not there is full.
+-- KEYS[..] the buckets: each holds the time when it is full again, in µs. A bucket without a key is full.
 -- ARGV[..] for each bucket: the time that one costs in µs, and how many may be taken at once.
--- Returns 1 when one was taken from each, else 0; and for each bucket the µs until it is full again.
--- Keeps: a bucket is never further from full than its burst allows; all are taken from, or none; a bucket that is full is not
--- there. A bucket that is named twice is taken from twice.
+-- Reply: 1 when one was taken from each, else 0; and for each bucket the µs until it is full again.
+-- Keeps: a bucket is never further from full than its burst allows. All buckets are taken from, or none. A full bucket has no
+-- key. A bucket that is named twice is taken from twice.
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000000 + tonumber(time[2])
 local found, before, after = {}, {}, {}

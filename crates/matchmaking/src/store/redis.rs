@@ -17,6 +17,7 @@ use config::Choice;
 use futures::StreamExt;
 use futures::future::try_join_all;
 use futures::stream::BoxStream;
+use redis_store::{Call, Key, Script};
 use tokio::sync::Notify;
 
 use super::{
@@ -30,7 +31,6 @@ use runtime::batch::Batcher;
 
 use self::keys::Keys;
 use self::lock::{Held, Lock};
-use self::scripts::{SCRIPTS, Script, Step};
 
 /// How many tickets one script may touch: Redis does nothing else meanwhile.
 const BATCH: usize = 1000;
@@ -87,12 +87,16 @@ impl Servers {
         self.primary.connection.clone()
     }
 
+    async fn run<T: FromRedisValue>(&self, step: &Call) -> Result<T, Error> {
+        Ok(step.run(self.primary()).await?)
+    }
+
     fn assignments(&self) -> ConnectionManager {
         self.others.assignments.as_ref().unwrap_or(&self.primary).connection.clone()
     }
 
     async fn find(&self, keys: &Keys, ids: &[TicketId]) -> Result<Vec<Found>, Error> {
-        let assigns: Vec<String> = ids.iter().map(|id| keys.assign(id)).collect();
+        let assigns: Vec<Key> = ids.iter().map(|id| keys.assign(id)).collect();
         let (data, assignments) = if self.is_one() {
             let tickets = ids.iter().map(|id| keys.ticket(id));
             let mut data = get_many(self.primary(), &tickets.chain(assigns).collect::<Vec<_>>()).await?;
@@ -106,7 +110,7 @@ impl Servers {
 
     /// The data of tickets: from the replica, and what it lacks from the primary.
     async fn data(&self, keys: &Keys, ids: &[TicketId]) -> Result<Vec<Option<Bytes>>, Error> {
-        let keys: Vec<String> = ids.iter().map(|id| keys.ticket(id)).collect();
+        let keys: Vec<Key> = ids.iter().map(|id| keys.ticket(id)).collect();
         let Some(replica) = &self.others.replica else { return get_many(self.primary(), &keys).await };
         let mut data = get_many(replica.connection.clone(), &keys).await.unwrap_or_else(|error| {
             tracing::warn!(
@@ -117,7 +121,7 @@ impl Servers {
         });
         let missing: Vec<usize> = (0..data.len()).filter(|at| data[*at].is_none()).collect();
         if !missing.is_empty() {
-            let keys: Vec<String> = missing.iter().map(|at| keys[*at].clone()).collect();
+            let keys: Vec<Key> = missing.iter().map(|at| keys[*at].clone()).collect();
             for (at, found) in missing.into_iter().zip(get_many(self.primary(), &keys).await?) {
                 data[at] = found;
             }
@@ -128,14 +132,14 @@ impl Servers {
 
 impl Redis {
     pub(super) fn new(primary: redis_store::Redis, others: Redises, rules: Rules, metrics: Metrics) -> Self {
-        let keys = Keys::new(&rules.key_prefix);
+        let keys = Keys::new(&primary, &rules.key_prefix);
         let lock = match rules.coordination {
             Coordination::Script => None,
             Coordination::Lock => Some(Lock::new(primary.connection.clone(), &keys)),
         };
         let servers = Servers { primary, others };
         let (of, at) = (servers.clone(), keys.clone());
-        let creating = Batcher::new(1, BATCH / 4, move |tickets| create(of.primary(), at.clone(), tickets));
+        let creating = Batcher::new(1, BATCH / 4, move |tickets| create(of.clone(), at.clone(), tickets));
         let (of, at) = (servers.clone(), keys.clone());
         let finding = Batcher::new(1, BATCH / 4, move |ids| find(of.clone(), at.clone(), ids));
         Self { servers, keys, rules, lock, metrics, creating, finding }
@@ -145,19 +149,20 @@ impl Redis {
         &self.rules
     }
 
-    /// Runs a step, under the lock where that is asked for.
+    /// Runs a step with keys of its own, under the lock where that is asked for.
     async fn step<T: FromRedisValue>(
         &self,
         script: &'static Script,
-        args: impl FnOnce(&mut Step),
+        own: impl IntoIterator<Item = Key>,
+        args: impl FnOnce(&mut Call),
     ) -> Result<T, Error> {
         let held = match &self.lock {
             None => None,
             Some(lock) => Some(lock.acquire().await?),
         };
-        let mut step = script.step(&self.keys, held.as_ref().map_or("", Held::token));
+        let mut step = scripts::step(script, &self.keys, own, held.as_ref().map_or("", Held::token));
         args(&mut step);
-        let run = step.run(self.servers.primary());
+        let run = self.servers.run(&step);
         match held {
             None => run.await,
             Some(held) => {
@@ -182,7 +187,7 @@ impl Redis {
     }
 
     async fn look_at_batch(&self, ids: &[TicketId]) -> Result<Vec<Seen>, Error> {
-        let assigns: Vec<String> = ids.iter().map(|id| self.keys.assign(id)).collect();
+        let assigns: Vec<Key> = ids.iter().map(|id| self.keys.assign(id)).collect();
         let mut seen: Vec<Seen> = get_many(self.servers.assignments(), &assigns)
             .await?
             .into_iter()
@@ -193,7 +198,7 @@ impl Redis {
             return Ok(seen);
         }
         // Usually all are there, which one command can tell.
-        let keys: Vec<String> = waiting.iter().map(|at| self.keys.ticket(&ids[*at])).collect();
+        let keys: Vec<Key> = waiting.iter().map(|at| self.keys.ticket(&ids[*at])).collect();
         let there: usize = ::redis::cmd("EXISTS").arg(&keys).query_async(&mut self.servers.primary()).await?;
         if there < keys.len() {
             let mut each = ::redis::pipe();
@@ -209,7 +214,9 @@ impl Redis {
     }
 
     pub(super) async fn delete(&self, id: &TicketId) -> Result<Deleted, Error> {
-        let deleted: u8 = self.step(&SCRIPTS.delete, |step| step.arg(id.as_str()).end()).await?;
+        let own = self.keys.ticket_and_assign(id.as_str());
+        let add = |step: &mut Call| step.arg(self.keys.gone_channel()).end();
+        let deleted: u8 = self.step(&scripts::DELETE, own, add).await?;
         match deleted {
             0 => Ok(Deleted::Unknown),
             1 => Ok(Deleted::Done),
@@ -218,14 +225,15 @@ impl Redis {
     }
 
     pub(super) async fn deindex(&self, id: &TicketId) -> Result<(), Error> {
-        self.step(&SCRIPTS.deindex, |step| step.arg("0").arg(id.as_str()).end()).await
+        self.step(&scripts::DEINDEX, [self.keys.ticket(id)], |step| step.arg("0").end()).await
     }
 
     pub(super) async fn fetch(&self, engine: &EngineName, limit: usize) -> Result<Fetched, Error> {
         let timeout = self.rules.pending_timeout.as_secs();
         let most = self.rules.max_unrecorded;
-        let add = |step: &mut Step| step.arg(limit).arg(timeout).arg(&**engine).arg(most).end();
-        let (fetched, queued) = read_fetched(self.step(&SCRIPTS.fetch, add).await?);
+        let own = || [self.keys.events(), self.keys.idle_engines()];
+        let add = |step: &mut Call| step.arg(limit).arg(timeout).arg(&**engine).arg(most).end();
+        let (fetched, queued) = read_fetched(self.step(&scripts::FETCH, own(), add).await?);
         // Tickets that another program wrote are not in the queue. Once they are, they may be older than those in hand.
         if fetched.is_held_back || fetched.waiting <= queued {
             return Ok(fetched);
@@ -237,7 +245,7 @@ impl Redis {
             self.release(&fetched.ids).await.map(|()| true)
         };
         match again.await {
-            Ok(true) => Ok(read_fetched(self.step(&SCRIPTS.fetch, add).await?).0),
+            Ok(true) => Ok(read_fetched(self.step(&scripts::FETCH, own(), add).await?).0),
             Ok(false) => Ok(fetched),
             // What was fetched is in hand all the same.
             Err::<_, Error>(error) => {
@@ -269,10 +277,10 @@ impl Redis {
                 ids.iter().zip(data).filter_map(|(id, data)| data.map(|data| (id, created(id, data))));
             let places: Vec<(i64, &TicketId)> =
                 found.map(|(id, created)| (created.unwrap_or_default().micros(), id)).collect();
-            let add = |step: &mut Step| {
+            let add = |step: &mut Call| {
                 places.iter().for_each(|(created, id)| step.arg(*created).arg(id.as_str()).end());
             };
-            adopted += self.step::<u64>(&SCRIPTS.adopt, add).await?;
+            adopted += self.step::<u64>(&scripts::ADOPT, [], add).await?;
         }
         self.metrics.adopted.inc_by(adopted);
         Ok(adopted)
@@ -284,16 +292,16 @@ impl Redis {
         let lost: Vec<&TicketId> =
             ids.iter().zip(&data).filter(|(_, data)| data.is_none()).map(|(id, _)| id).collect();
         for lost in lost.chunks(BATCH) {
-            let add =
-                |step: &mut Step| lost.iter().fold(step.arg("1"), |step, id| step.arg(id.as_str())).end();
-            self.metrics.repaired.inc_by(self.step(&SCRIPTS.deindex, add).await?);
+            let own = lost.iter().map(|id| self.keys.ticket(id));
+            let repaired = self.step(&scripts::DEINDEX, own, |step| step.arg("1").end()).await?;
+            self.metrics.repaired.inc_by(repaired);
         }
         Ok(data)
     }
 
     pub(super) async fn release(&self, ids: &[TicketId]) -> Result<(), Error> {
-        self.step(&SCRIPTS.release, |step| ids.iter().fold(step, |step, id| step.arg(id.as_str())).end())
-            .await
+        let add = |step: &mut Call| ids.iter().for_each(|id| step.arg(id.as_str()).end());
+        self.step(&scripts::RELEASE, [], add).await
     }
 
     pub(super) async fn assign(&self, groups: &[Group]) -> Result<Assigned, Error> {
@@ -320,15 +328,19 @@ impl Redis {
     async fn assign_batch(&self, groups: &[&Group]) -> Result<(Vec<Outcome>, Option<Entry>), Error> {
         let check = if self.rules.check_tickets { "1" } else { "0" };
         let lifetime = self.rules.assigned_ttl.as_millis() as u64;
-        let add = |step: &mut Step| {
-            let step = step.arg(check).arg(lifetime);
+        let tickets = || groups.iter().flat_map(|group| &group.tickets);
+        let own = std::iter::once(self.keys.events())
+            .chain(tickets().map(|id| self.keys.ticket(id)))
+            .chain(tickets().map(|id| self.keys.assign(id)))
+            .chain(groups.iter().filter_map(|group| group.fence).map(|id| self.keys.abandoned(&id)));
+        let add = |step: &mut Call| {
+            step.arg(check).arg(lifetime).arg(tickets().count());
             for group in groups {
-                let fence = group.fence.map(|id| self.keys.abandoned(&id)).unwrap_or_default();
-                step.arg(group.tickets.len()).arg(fence).arg(&group.assignment[..]).arg(&group.made[..]);
-                group.tickets.iter().for_each(|id| step.arg(id.as_str()).end());
+                let is_fenced = if group.fence.is_some() { "1" } else { "0" };
+                step.arg(group.tickets.len()).arg(is_fenced).arg(&group.assignment[..]).arg(&group.made[..]);
             }
         };
-        let (key, obstacles): (Option<String>, Vec<i64>) = self.step(&SCRIPTS.assign, add).await?;
+        let (key, obstacles): (Option<String>, Vec<i64>) = self.step(&scripts::ASSIGN, own, add).await?;
         let outcomes: Vec<Outcome> =
             groups.iter().zip(obstacles).map(|(group, obstacle)| outcome(group, obstacle)).collect();
         let made = groups.iter().zip(&outcomes).filter(|(_, outcome)| **outcome == Outcome::Assigned);
@@ -415,20 +427,18 @@ fn outcome(group: &Group, obstacle: i64) -> Outcome {
     }
 }
 
-/// Makes tickets that came together in one script. It needs no lock: no other step can be disturbed by it.
-async fn create(
-    connection: ConnectionManager,
-    keys: Keys,
-    tickets: Vec<NewTicket>,
-) -> Vec<Result<(), Error>> {
-    let mut step = SCRIPTS.create.step(&keys, "");
+/// Makes tickets that arrived together in one script. It needs no lock: no other step can be disturbed by it.
+async fn create(servers: Servers, keys: Keys, tickets: Vec<NewTicket>) -> Vec<Result<(), Error>> {
+    let own =
+        std::iter::once(keys.idle_engines()).chain(tickets.iter().map(|ticket| keys.ticket(&ticket.id)));
+    let mut step = scripts::step(&scripts::CREATE, &keys, own, "");
+    step.arg(keys.wake_channels());
     for ticket in &tickets {
-        step.arg(ticket.id.as_str()).arg(ticket.ttl.as_millis() as u64);
-        step.arg(ticket.created.micros()).arg(&ticket.data[..]);
+        step.arg(ticket.ttl.as_millis() as u64).arg(ticket.created.micros()).arg(&ticket.data[..]);
     }
-    let mut made = step.run::<()>(connection.clone()).await;
+    let mut made = servers.run::<()>(&step).await;
     if is_cut_off(&made) {
-        made = step.run(connection).await;
+        made = servers.run(&step).await;
     }
     vec![made; tickets.len()]
 }
@@ -450,7 +460,7 @@ fn is_cut_off<T>(done: &Result<T, Error>) -> bool {
     matches!(done, Err(Error::Store(redis_store::Error::Unreachable(_))))
 }
 
-async fn get_many(mut connection: ConnectionManager, keys: &[String]) -> Result<Vec<Option<Bytes>>, Error> {
+async fn get_many(mut connection: ConnectionManager, keys: &[Key]) -> Result<Vec<Option<Bytes>>, Error> {
     Ok(::redis::cmd("MGET").arg(keys).query_async(&mut connection).await?)
 }
 

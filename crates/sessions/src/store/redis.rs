@@ -1,23 +1,22 @@
 //! Sessions in Redis: a hash per session, a set of names per group, sorted by when they end.
 
-use std::sync::LazyLock;
 use std::time::Duration;
 
+use ::redis::FromRedisValue;
 use ::redis::aio::ConnectionManager;
-use ::redis::{FromRedisValue, Script, ScriptInvocation};
 use futures::StreamExt;
 use futures::stream::BoxStream;
+use redis_store::{Call, Key, KeySpace, Script, script};
 
 use super::{Claim, Error, Found, Group, Lease, Session, SessionId};
 
-static INSERT: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/insert.lua")));
-static READ: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/read.lua")));
-static CLAIM: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/claim.lua")));
-static KEEP: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/keep.lua")));
-static REPLACE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/replace.lua")));
-static REMOVE: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("scripts/remove.lua")));
-static REMOVE_GROUP: LazyLock<Script> =
-    LazyLock::new(|| Script::new(include_str!("scripts/remove_group.lua")));
+static INSERT: Script = script!("scripts/insert.lua");
+static READ: Script = script!("scripts/read.lua");
+static CLAIM: Script = script!("scripts/claim.lua");
+static KEEP: Script = script!("scripts/keep.lua");
+static REPLACE: Script = script!("scripts/replace.lua");
+static REMOVE: Script = script!("scripts/remove.lua");
+static REMOVE_GROUP: Script = script!("scripts/remove_group.lua");
 
 /// How long nothing may be told before the connection is asked whether it still lives.
 const QUIET: Duration = Duration::from_secs(5);
@@ -28,46 +27,48 @@ pub(super) struct Redis {
     keys: Keys,
 }
 
-/// The names of all keys.
+/// Builds every key of the sessions.
 #[derive(Debug)]
-struct Keys {
-    prefix: String,
-}
+struct Keys(KeySpace);
 
 impl Keys {
-    fn session(&self, id: &SessionId) -> String {
-        format!("{}{}", self.sessions(), id.as_str())
+    fn session(&self, id: &SessionId) -> Key {
+        self.0.key_of("session:", id.as_str())
     }
 
-    /// What the names of sessions begin with.
-    fn sessions(&self) -> String {
-        format!("{}session:", self.prefix)
+    fn session_stem(&self) -> Key {
+        self.0.stem("session:")
     }
 
-    fn group(&self, group: &Group) -> String {
-        format!("{}session-{}", self.prefix, group.0)
+    fn group(&self, group: &Group) -> Key {
+        self.0.key_of("session-", &group.0)
     }
 
-    fn used(&self, of: &str) -> String {
-        format!("{}session-used:{of}", self.prefix)
+    /// The session, then its groups.
+    fn session_in(&self, id: &SessionId, groups: &[Group]) -> Vec<Key> {
+        std::iter::once(self.session(id)).chain(groups.iter().map(|group| self.group(group))).collect()
     }
 
-    fn ends(&self) -> String {
-        format!("{}session-ends", self.prefix)
+    fn used(&self, of: &str) -> Key {
+        self.0.key_of("session-used:", of)
+    }
+
+    fn ends_channel(&self) -> String {
+        self.0.channel("session-ends")
     }
 }
 
 impl Redis {
     pub(super) fn new(redis: redis_store::Redis, prefix: &str) -> Self {
-        Self { redis, keys: Keys { prefix: prefix.to_owned() } }
+        Self { keys: Keys(redis.key_space("sessions", prefix)), redis }
     }
 
     fn connection(&self) -> ConnectionManager {
         self.redis.connection.clone()
     }
 
-    async fn run<T: FromRedisValue>(&self, call: &ScriptInvocation<'_>) -> Result<T, Error> {
-        Ok(call.invoke_async(&mut self.connection()).await?)
+    async fn run<T: FromRedisValue>(&self, call: &Call) -> Result<T, Error> {
+        Ok(call.run(self.connection()).await?)
     }
 
     pub(super) async fn insert(
@@ -77,17 +78,14 @@ impl Redis {
         life: Duration,
         longest: Duration,
     ) -> Result<(), Error> {
-        let mut call = INSERT.key(self.keys.session(id));
-        for group in session.groups() {
-            call.key(self.keys.group(&group));
-        }
+        let mut call = INSERT.call(&self.keys.session_in(id, &session.groups()));
         call.arg(id.as_str()).arg(written(session)).arg(session.ends_at);
         call.arg(millis(life)).arg(millis(longest));
         self.run(&call).await
     }
 
     pub(super) async fn read(&self, id: &SessionId, idle: Duration) -> Result<Option<Found>, Error> {
-        let mut call = READ.key(self.keys.session(id));
+        let mut call = READ.call(&[self.keys.session(id)]);
         call.arg(millis(idle));
         let found: Option<(String, u64)> = self.run(&call).await?;
         // What a program of another version wrote is no session to this one.
@@ -103,7 +101,7 @@ impl Redis {
         fence: String,
         lease: Duration,
     ) -> Result<Claim, Error> {
-        let mut call = CLAIM.key(self.keys.session(id));
+        let mut call = CLAIM.call(&[self.keys.session(id)]);
         call.arg(version).arg(&fence).arg(millis(lease));
         let claimed: String = self.run(&call).await?;
         Ok(match claimed.as_str() {
@@ -115,7 +113,7 @@ impl Redis {
     }
 
     pub(super) async fn keep(&self, lease: &Lease, length: Duration) -> Result<bool, Error> {
-        let mut call = KEEP.key(self.keys.session(&lease.id));
+        let mut call = KEEP.call(&[self.keys.session(&lease.id)]);
         call.arg(&lease.fence).arg(millis(length));
         self.run(&call).await
     }
@@ -126,23 +124,20 @@ impl Redis {
         session: &Session,
         life: Duration,
     ) -> Result<bool, Error> {
-        let mut call = REPLACE.key(self.keys.session(&lease.id));
+        let mut call = REPLACE.call(&[self.keys.session(&lease.id)]);
         call.arg(&lease.fence).arg(written(session)).arg(millis(life));
         self.run(&call).await
     }
 
     pub(super) async fn remove(&self, id: &SessionId, groups: &[Group]) -> Result<(), Error> {
-        let mut call = REMOVE.key(self.keys.session(id));
-        for group in groups {
-            call.key(self.keys.group(group));
-        }
-        call.arg(id.as_str()).arg(self.keys.ends());
+        let mut call = REMOVE.call(&self.keys.session_in(id, groups));
+        call.arg(id.as_str()).arg(self.keys.ends_channel());
         self.run(&call).await
     }
 
     pub(super) async fn remove_group(&self, group: &Group) -> Result<usize, Error> {
-        let mut call = REMOVE_GROUP.key(self.keys.group(group));
-        call.arg(self.keys.sessions()).arg(self.keys.ends());
+        let mut call = REMOVE_GROUP.call(&[self.keys.group(group), self.keys.session_stem()]);
+        call.arg(self.keys.ends_channel());
         self.run(&call).await
     }
 
@@ -159,7 +154,7 @@ impl Redis {
     }
 
     pub(super) async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
-        let told = self.redis.subscribe(&[self.keys.ends()], QUIET).await?;
+        let told = self.redis.subscribe(&[self.keys.ends_channel()], QUIET).await?;
         let id = |message: ::redis::Msg| message.get_payload::<String>().ok();
         Ok(told
             .filter_map(move |message| std::future::ready(id(message).map(|id| SessionId(id.into()))))

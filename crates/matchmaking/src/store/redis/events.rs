@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures::future::join_all;
 
-use super::scripts::SCRIPTS;
+use super::scripts;
 use super::{Redis, is_cut_off};
 use crate::error::Error;
 use crate::store::{Entry, RECOVERY_LEASE, Then};
@@ -34,12 +34,12 @@ impl Redis {
         if entries.is_empty() {
             return Ok(());
         }
-        let mut step = SCRIPTS.notify.step(&self.keys, "");
-        step.arg(remove);
+        let mut step = scripts::step(&scripts::NOTIFY, &self.keys, [self.keys.events()], "");
+        step.arg(self.keys.assigned_channel()).arg(remove);
         entries.iter().for_each(|entry| step.arg(&entry.key).end());
-        let mut pushed = step.run::<()>(self.servers.primary()).await;
+        let mut pushed = self.servers.run::<()>(&step).await;
         if is_cut_off(&pushed) {
-            pushed = step.run(self.servers.primary()).await;
+            pushed = self.servers.run(&step).await;
         }
         pushed
     }
@@ -50,10 +50,11 @@ impl Redis {
         max: usize,
         older_than: Duration,
     ) -> Result<Vec<Entry>, Error> {
-        let mut step = SCRIPTS.recover.step(&self.keys, "");
+        let keys = [self.keys.events(), self.keys.events_lease()];
+        let mut step = scripts::step(&scripts::RECOVER, &self.keys, keys, "");
         step.arg(consumer).arg(max);
         step.arg(older_than.as_millis() as u64).arg(RECOVERY_LEASE.as_millis() as u64);
-        let entries: Vec<(String, Bytes)> = step.run(self.servers.primary()).await?;
+        let entries: Vec<(String, Bytes)> = self.servers.run(&step).await?;
         Ok(entries.into_iter().map(|(key, made)| Entry { key, made }).collect())
     }
 

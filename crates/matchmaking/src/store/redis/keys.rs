@@ -1,81 +1,117 @@
-//! The names of all keys and channels, which are all made here, but for those that only scripts know: `idleEngines`,
-//! `matchEventsLease`, `player:USER` and `presence`.
+//! Builds the names of all keys and channels.
 
-use std::sync::Arc;
+use base::id::Uuid;
+use redis_store::{Key, KeySpace};
 
 use crate::model::{MatchId, TicketId};
 
-/// Makes the names of keys.
+const LOCK: &str = "fetchTicketsLock";
+
+/// Builds the names of keys and channels.
 #[derive(Clone, Debug)]
-pub(super) struct Keys {
-    prefix: Arc<str>,
-}
+pub(super) struct Keys(KeySpace);
 
 impl Keys {
-    pub(super) fn new(prefix: &str) -> Self {
-        Self { prefix: prefix.into() }
+    pub(super) fn new(redis: &redis_store::Redis, prefix: &str) -> Self {
+        Self(redis.key_space("matchmaking", prefix))
     }
 
-    pub(super) fn prefix(&self) -> &str {
-        &self.prefix
-    }
-
-    fn key(&self, name: &str) -> String {
-        [&*self.prefix, name].concat()
+    /// The keys that `preamble.lua` asks of every step.
+    pub(super) fn shared(&self) -> [Key; 4] {
+        [self.all(), self.queue(), self.pending(), self.lock()]
     }
 
     /// Documented: a set of the ids that take part.
-    pub(super) fn all(&self) -> String {
-        self.key("allTickets")
+    pub(super) fn all(&self) -> Key {
+        self.0.key("allTickets")
     }
 
     /// Documented: a sorted set of the ids that are being processed, by the Unix second when that began.
-    pub(super) fn pending(&self) -> String {
-        self.key("proposed_ticket_ids")
+    pub(super) fn pending(&self) -> Key {
+        self.0.key("proposed_ticket_ids")
     }
 
     /// Documented: an encoded ticket.
-    pub(super) fn ticket(&self, id: &TicketId) -> String {
-        self.key(id.as_str())
+    pub(super) fn ticket(&self, id: &TicketId) -> Key {
+        self.0.key(id.as_str())
     }
 
     /// Documented: an encoded assignment.
-    pub(super) fn assign(&self, id: &TicketId) -> String {
-        [&self.prefix, "assign:", id.as_str()].concat()
+    pub(super) fn assign(&self, id: &TicketId) -> Key {
+        self.0.key_of("assign:", id.as_str())
     }
 
-    /// Documented: the token of the one who holds the lock. With it go the keys by which minimatch's lock library spells the
-    /// same lock.
-    pub(super) fn lock(&self) -> [String; 4] {
-        let name = self.key("fetchTicketsLock");
-        let [first, second, third] = [0, 1, 2].map(|number| format!("rueidislock:{number}:{name}"));
-        [name, first, second, third]
+    /// A ticket and its assignment.
+    pub(super) fn ticket_and_assign(&self, id: &str) -> [Key; 2] {
+        [self.0.key(id), self.0.key_of("assign:", id)]
+    }
+
+    /// The stems of tickets and of assignments, for scripts that learn the ids.
+    pub(super) fn stems(&self) -> [Key; 2] {
+        [self.0.stem(""), self.0.stem("assign:")]
+    }
+
+    /// Documented: the token of the lock's holder.
+    fn lock(&self) -> Key {
+        self.0.key(LOCK)
+    }
+
+    /// The documented lock, and the keys by which minimatch's lock library spells it.
+    pub(super) fn lock_with_library(&self) -> [Key; 4] {
+        let [first, second, third] =
+            [0, 1, 2].map(|number| self.0.key_behind(&format!("rueidislock:{number}:"), LOCK));
+        [self.lock(), first, second, third]
     }
 
     /// Ours: a sorted set of the same ids as `all`, by the microsecond of their creation.
-    pub(super) fn queue(&self) -> String {
-        self.key("ticketQueue")
+    pub(super) fn queue(&self) -> Key {
+        self.0.key("ticketQueue")
     }
 
     /// Ours: says that a match must not be made.
-    pub(super) fn abandoned(&self, id: &MatchId) -> String {
-        format!("{}abandoned:{id}", self.prefix)
+    pub(super) fn abandoned(&self, id: &MatchId) -> Key {
+        self.0.key_of("abandoned:", &id.to_string())
     }
 
     /// Ours: a stream of the matches that are not recorded in SQL yet.
-    pub(super) fn events(&self) -> String {
-        self.key("matchEvents")
+    pub(super) fn events(&self) -> Key {
+        self.0.key("matchEvents")
+    }
+
+    /// Ours: the consumer that records the entries of a dead engine.
+    pub(super) fn events_lease(&self) -> Key {
+        self.0.key("matchEventsLease")
+    }
+
+    /// Ours: a set of the engines that have nothing to do.
+    pub(super) fn idle_engines(&self) -> Key {
+        self.0.key("idleEngines")
+    }
+
+    /// Ours: a hash of a player's tickets, each with its queue.
+    pub(super) fn player(&self, user: &Uuid) -> Key {
+        self.0.key_of("player:", &user.to_string())
+    }
+
+    /// Ours: a sorted set of tickets, by the millisecond from which they are overdue.
+    pub(super) fn presence(&self) -> Key {
+        self.0.key("presence")
     }
 
     pub(super) fn wake_channel(&self, engine: &str) -> String {
-        [&self.prefix, "wake:", engine].concat()
+        [&self.wake_channels(), engine].concat()
+    }
+
+    /// What the channels of all engines begin with.
+    pub(super) fn wake_channels(&self) -> String {
+        self.0.channel("wake:")
     }
 
     pub(super) fn assigned_channel(&self) -> String {
-        self.key("assigned")
+        self.0.channel("assigned")
     }
 
     pub(super) fn gone_channel(&self) -> String {
-        self.key("gone")
+        self.0.channel("gone")
     }
 }

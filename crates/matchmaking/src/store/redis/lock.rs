@@ -6,11 +6,12 @@ use std::time::Duration;
 use ::redis::aio::ConnectionManager;
 use base::Backoff;
 use base::id::Uuid;
+use redis_store::{Call, Key};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 use tokio::time::Instant;
 
 use super::keys::Keys;
-use super::scripts::{SCRIPTS, Step};
+use super::scripts;
 use crate::error::Error;
 
 /// How long the lock outlives a holder that died.
@@ -24,14 +25,14 @@ const AGAIN: Backoff = Backoff::new(Duration::from_millis(1), Duration::from_mil
 #[derive(Clone, Debug)]
 pub(super) struct Lock {
     connection: ConnectionManager,
-    keys: Arc<[String; 4]>,
+    keys: Arc<[Key; 4]>,
     /// Those who wait in this process wait here, not at Redis.
     turn: Arc<Mutex<()>>,
 }
 
 impl Lock {
     pub(super) fn new(connection: ConnectionManager, keys: &Keys) -> Self {
-        Self { connection, keys: Arc::new(keys.lock()), turn: Arc::default() }
+        Self { connection, keys: Arc::new(keys.lock_with_library()), turn: Arc::default() }
     }
 
     /// Takes the lock. Every step under it has to check, in its own script, that it is still the holder's.
@@ -48,8 +49,8 @@ impl Lock {
         };
         let deadline = Instant::now() + PATIENCE;
         for failures in 1.. {
-            let mut step = SCRIPTS.lock.call(&self.keys[..]);
-            if step.arg(&held.token).arg(LIFE.as_millis() as u64).run(self.connection.clone()).await? {
+            let mut lock = scripts::LOCK.call(&self.keys[..]);
+            if lock.arg(&held.token).arg(LIFE.as_millis() as u64).run(self.connection.clone()).await? {
                 break;
             }
             if Instant::now() > deadline {
@@ -82,7 +83,7 @@ impl Held {
             tokio::select! {
                 done = step.as_mut() => return done,
                 () = tokio::time::sleep(EXTEND) => {
-                    let mut extend = SCRIPTS.extend.call(&self.lock.keys[..]);
+                    let mut extend = scripts::EXTEND.call(&self.lock.keys[..]);
                     self.try_to(extend.arg(&self.token).arg(LIFE.as_millis() as u64), "extended").await;
                 }
             }
@@ -90,12 +91,12 @@ impl Held {
     }
 
     pub(super) async fn release(mut self) {
-        self.try_to(SCRIPTS.unlock.call(&self.lock.keys[..]).arg(&self.token), "released").await;
+        self.try_to(scripts::UNLOCK.call(&self.lock.keys[..]).arg(&self.token), "released").await;
         self.released = true;
     }
 
-    async fn try_to(&self, step: &Step, what: &str) {
-        if let Err(error) = step.run::<()>(self.lock.connection.clone()).await {
+    async fn try_to(&self, call: &Call, what: &str) {
+        if let Err(error) = call.run::<()>(self.lock.connection.clone()).await {
             tracing::warn!(cause = base::error::chain(&error), "the lock is not {what}");
         }
     }
@@ -109,7 +110,7 @@ impl Drop for Held {
                 (self.lock.connection.clone(), self.lock.keys.clone(), self.token.clone());
             runtime.spawn(async move {
                 // Where this fails the lock ends by itself.
-                let _ = SCRIPTS.unlock.call(&keys[..]).arg(&token).run::<()>(connection).await;
+                let _ = scripts::UNLOCK.call(&keys[..]).arg(&token).run::<()>(connection).await;
             });
         }
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use ::redis::FromRedisValue;
 use base::id::Uuid;
 use bytes::Bytes;
+use redis_store::{Call, Key, Script};
 
-use super::scripts::{SCRIPTS, Script, Step};
+use super::scripts;
 use super::{BATCH, Redis, is_cut_off};
 use crate::error::Error;
 use crate::model::TicketId;
@@ -35,18 +36,25 @@ impl Redis {
         // As long as any ticket of theirs can be read.
         let life = millis(ticket.ttl + self.rules.assigned_ttl);
         let gone = cancel_when_gone.map(|after| millis(after).to_string()).unwrap_or_default();
-        let add = |step: &mut Step| {
-            step.arg(user.to_string()).arg(queue).arg(replaces.as_ref().map_or("", TicketId::as_str));
-            step.arg(ticket.id.as_str()).arg(millis(ticket.ttl));
+        let own = [
+            self.keys.idle_engines(),
+            self.keys.player(user),
+            self.keys.presence(),
+            self.keys.ticket(&ticket.id),
+        ];
+        let add = |step: &mut Call| {
+            step.arg(self.keys.wake_channels()).arg(queue);
+            step.arg(replaces.as_ref().map_or("", TicketId::as_str)).arg(millis(ticket.ttl));
             step.arg(ticket.created.micros()).arg(&ticket.data[..]);
             step.arg(life).arg(gone).arg(&beside[..]).end();
         };
-        self.step(&SCRIPTS.join, add).await
+        self.step(&scripts::JOIN, own.into_iter().chain(self.keys.stems()), add).await
     }
 
     pub(in crate::store) async fn of_player(&self, user: Uuid) -> Result<Vec<(TicketId, Found)>, Error> {
-        let add = |step: &mut Step| step.arg(user.to_string()).end();
-        let tickets: Vec<(String, Bytes, Option<Bytes>)> = self.without_lock(&SCRIPTS.tickets, add).await?;
+        let own = [self.keys.player(&user), self.keys.presence()].into_iter().chain(self.keys.stems());
+        let tickets: Vec<(String, Bytes, Option<Bytes>)> =
+            self.without_lock(&scripts::TICKETS, own, |_| {}).await?;
         let found = tickets.into_iter().filter_map(|(id, data, assignment)| {
             Some((TicketId::parse(&id)?, Found { data: Some(data), assignment }))
         });
@@ -59,12 +67,13 @@ impl Redis {
         gone_after: &GoneAfter,
     ) -> Result<(), Error> {
         for users in users.chunks(BATCH / 4) {
-            let add = |step: &mut Step| {
-                step.arg(gone_after.len());
+            let own = std::iter::once(self.keys.presence())
+                .chain(self.keys.stems())
+                .chain(users.iter().map(|user| self.keys.player(user)));
+            let add = |step: &mut Call| {
                 gone_after.iter().for_each(|(queue, after)| step.arg(queue).arg(millis(*after)).end());
-                users.iter().for_each(|user| step.arg(user.to_string()).end());
             };
-            self.without_lock::<()>(&SCRIPTS.present, add).await?;
+            self.without_lock::<()>(&scripts::PRESENT, own, add).await?;
         }
         Ok(())
     }
@@ -73,9 +82,13 @@ impl Redis {
         let mut cancelled = 0;
         loop {
             // Asked without the lock: mostly there are none.
-            let ids: Vec<String> = self.without_lock(&SCRIPTS.overdue, |step| step.arg(BATCH).end()).await?;
+            let presence = || std::iter::once(self.keys.presence());
+            let most = |step: &mut Call| step.arg(BATCH).end();
+            let ids: Vec<String> = self.without_lock(&scripts::OVERDUE, presence(), most).await?;
             if !ids.is_empty() {
-                cancelled += self.step::<usize>(&SCRIPTS.sweep, |step| step.arg(&ids[..]).end()).await?;
+                let own = presence().chain(ids.iter().flat_map(|id| self.keys.ticket_and_assign(id)));
+                let add = |step: &mut Call| step.arg(self.keys.gone_channel()).end();
+                cancelled += self.step::<usize>(&scripts::SWEEP, own, add).await?;
             }
             if ids.len() < BATCH {
                 return Ok(cancelled);
@@ -87,11 +100,12 @@ impl Redis {
     async fn without_lock<T: FromRedisValue>(
         &self,
         script: &'static Script,
-        args: impl FnOnce(&mut Step),
+        own: impl IntoIterator<Item = Key>,
+        args: impl FnOnce(&mut Call),
     ) -> Result<T, Error> {
-        let mut step = script.step(&self.keys, "");
+        let mut step = scripts::step(script, &self.keys, own, "");
         args(&mut step);
-        step.run(self.servers.primary()).await
+        self.servers.run(&step).await
     }
 }
 

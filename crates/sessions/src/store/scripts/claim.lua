@@ -1,6 +1,7 @@
 -- Claims the right to refresh a session.
--- KEYS[1] session. ARGV: the version that was read, a fence, how long the right is held (ms).
--- Returns 'yours', 'busy' (another holds it), 'moved' (it has been refreshed since) or 'gone'.
+-- KEYS[1] the session.
+-- ARGV[1] the version that was read; ARGV[2] a fence; ARGV[3] for how many ms the right is held.
+-- Reply: 'yours', 'busy' (another holds it), 'moved' (it has been refreshed since) or 'gone'.
 -- Keeps: one holder at a time, by the clock of Redis.
 local found = redis.call('HMGET', KEYS[1], 'version', 'leased_until')
 if not found[1] then return 'gone' end

@@ -1,6 +1,8 @@
 -- Begins a session.
--- KEYS[1] session, KEYS[2..] its groups. ARGV: its name, its record, when it ends (ms), how long it is kept unused (ms), how long its
--- groups are kept at least (ms).
+-- KEYS[1] the session; KEYS[2..] its groups.
+-- ARGV[1] its name; ARGV[2] its record; ARGV[3] when it ends, in ms; ARGV[4] for how many ms it is kept unused; ARGV[5] for how many
+-- ms its groups are kept at least.
+-- Reply: nothing.
 -- Keeps: a session that is there is in all its groups; a group forgets what has ended.
 redis.call('HSET', KEYS[1], 'record', ARGV[2], 'version', 0, 'ends_at', ARGV[3])
 redis.call('PEXPIRE', KEYS[1], ARGV[4])

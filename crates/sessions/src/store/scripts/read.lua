@@ -1,6 +1,7 @@
--- Reads a session, and keeps it for another while, but not beyond its end.
--- KEYS[1] session. ARGV[1] how long it is kept unused (ms).
--- Returns its record and its version, or nothing.
+-- Reads a session and keeps it for longer, but not beyond its end.
+-- KEYS[1] the session.
+-- ARGV[1] for how many ms it is kept unused.
+-- Reply: its record and its version, or nothing.
 local found = redis.call('HMGET', KEYS[1], 'record', 'version', 'ends_at')
 if not found[1] then return false end
 local time = redis.call('TIME')

@@ -1,5 +1,7 @@
 -- Ends a session.
--- KEYS[1] session, KEYS[2..] its groups. ARGV: its name, the channel that tells of ends.
+-- KEYS[1] the session; KEYS[2..] its groups.
+-- ARGV[1] its name; ARGV[2] the channel of ends.
+-- Reply: nothing.
 redis.call('DEL', KEYS[1])
 for at = 2, #KEYS do redis.call('ZREM', KEYS[at], ARGV[1]) end
 redis.call('PUBLISH', ARGV[2], ARGV[1])

@@ -1,10 +1,11 @@
 -- Ends all sessions of a group.
--- KEYS[1] group. ARGV: what the keys of sessions begin with, the channel that tells of ends.
--- Returns how many there were. Their other groups keep the names, which lead nowhere, until those expire.
+-- KEYS[1] the group; KEYS[2] stem of sessions: their names are the members of the group.
+-- ARGV[1] the channel of ends.
+-- Reply: how many sessions there were. Their other groups keep the names, which lead nowhere, until those expire.
 local ended = 0
 for _, name in ipairs(redis.call('ZRANGE', KEYS[1], 0, -1)) do
-  ended = ended + redis.call('DEL', ARGV[1] .. name)
-  redis.call('PUBLISH', ARGV[2], name)
+  ended = ended + redis.call('DEL', KEYS[2] .. name)
+  redis.call('PUBLISH', ARGV[1], name)
 end
 redis.call('DEL', KEYS[1])
 return ended

@@ -1,6 +1,7 @@
--- Writes what a refresh brought, and gives the right back.
--- KEYS[1] session. ARGV: the fence, the record, how long it is kept unused (ms).
--- Returns 1, or 0 if the session is gone or another has claimed it since: then nothing is written.
+-- Writes a refreshed session and gives back the right to refresh it.
+-- KEYS[1] the session.
+-- ARGV[1] the fence; ARGV[2] the record; ARGV[3] for how many ms it is kept unused.
+-- Reply: 1, or 0 if the session is gone or another has claimed it since: then nothing is written.
 -- Keeps: a refresh that came too late overwrites nothing.
 if redis.call('HGET', KEYS[1], 'fence') ~= ARGV[1] then return 0 end
 redis.call('HSET', KEYS[1], 'record', ARGV[2])

@@ -1,15 +1,19 @@
--- Makes tickets and wakes one engine that has nothing to do.
--- ARGV[3..] for each ticket: id, lifetime in ms, creation time in µs, data.
+-- Makes tickets and wakes one idle engine.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] idleEngines; KEYS[6..] the tickets.
+-- ARGV[1] as in preamble.lua; ARGV[2] the begin of the engines' channels; ARGV[3..] for each ticket: lifetime in ms, creation time in
+-- µs, data.
+-- Reply: how many were made.
 -- Keeps: data, set and queue are written together. Making a ticket twice, as after a lost answer, changes nothing: one that
 -- was assigned in between does not come back.
 local members, scored = {}, {}
-for at = 3, #ARGV, 4 do
-  local id = ARGV[at]
-  if call('SET', prefix .. id, ARGV[at + 3], 'NX', 'PX', ARGV[at + 1]) then
+for i = 6, #KEYS do
+  local at = 3 * (i - 5)
+  if call('SET', KEYS[i], ARGV[at + 2], 'NX', 'PX', ARGV[at]) then
+    local id = id_of(KEYS[i])
     members[#members + 1] = id
-    scored[#scored + 1] = ARGV[at + 2]
+    scored[#scored + 1] = ARGV[at + 1]
     scored[#scored + 1] = id
   end
 end
-if #members > 0 then take_part(members, scored) end
+if #members > 0 then take_part(members, scored, KEYS[5], ARGV[2]) end
 return #members

@@ -1,10 +1,11 @@
 -- Takes tickets out of matchmaking; their data stays.
--- ARGV[3] '1' to do so only where the data is gone (the repair), else '0'; ARGV[4..] ids.
--- Returns how many were taken out.
-local only_lost, out = ARGV[3] == '1', 0
-for at = 4, #ARGV do
-  local id = ARGV[at]
-  if not only_lost or call('EXISTS', prefix .. id) == 0 then
+-- KEYS[1..4] as in preamble.lua; KEYS[5..] the tickets.
+-- ARGV[1] as in preamble.lua; ARGV[2] '1' to do so only where the data is gone (the repair), else '0'.
+-- Reply: how many were taken out.
+local only_lost, out = ARGV[2] == '1', 0
+for at = 5, #KEYS do
+  if not only_lost or call('EXISTS', KEYS[at]) == 0 then
+    local id = id_of(KEYS[at])
     out = out + call('SREM', all, id)
     call('ZREM', queue, id)
     call('ZREM', pending, id)

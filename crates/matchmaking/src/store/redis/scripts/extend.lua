@@ -1,6 +1,7 @@
 -- Holds the lock for longer.
--- KEYS as in lock.lua. ARGV[1] token; ARGV[2] lifetime in ms.
--- Returns on how many keys the lock is still ours.
+-- KEYS[1..4] as in lock.lua.
+-- ARGV[1] token; ARGV[2] lifetime in ms.
+-- Reply: on how many keys the lock is still ours.
 local held = 0
 for _, key in ipairs(KEYS) do
   if redis.call('GET', key) == ARGV[1] then

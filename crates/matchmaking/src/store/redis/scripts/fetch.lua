@@ -1,13 +1,14 @@
 -- Hands out the oldest tickets that nobody is processing, and marks them as pending.
--- ARGV[3] how many at most; ARGV[4] after how many seconds a pending ticket is active again; ARGV[5] the engine that asks;
--- ARGV[6] how many bytes matchEvents may take before nothing is handed out.
--- Returns the size of the set, the size of the queue, 1 if nothing is handed out for that reason or else 0, and the ids, oldest
+-- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] idleEngines.
+-- ARGV[1] as in preamble.lua; ARGV[2] how many at most; ARGV[3] after how many seconds a pending ticket is active again; ARGV[4] the
+-- engine that asks; ARGV[5] how many bytes matchEvents may take before nothing is handed out.
+-- Reply: the size of the set, the size of the queue, 1 if nothing is handed out for that reason or else 0, and the ids, oldest
 -- first.
 -- Keeps: no id is handed out twice within the pending timeout; an id that left the set is never handed out; an engine that
 -- got all there was is woken by the next ticket, with no gap in between.
-local limit, timeout = tonumber(ARGV[3]), tonumber(ARGV[4])
--- Few entries are never too many, and what they take need not be asked for.
-if call('XLEN', prefix .. 'matchEvents') > 16 and call('MEMORY', 'USAGE', prefix .. 'matchEvents') >= tonumber(ARGV[6]) then
+local limit, timeout = tonumber(ARGV[2]), tonumber(ARGV[3])
+-- Few entries are never too many: their size need not be asked for.
+if call('XLEN', KEYS[5]) > 16 and call('MEMORY', 'USAGE', KEYS[5]) >= tonumber(ARGV[5]) then
   return { call('SCARD', all), call('ZCARD', queue), 1, {} }
 end
 local now = call('TIME')[1]
@@ -35,5 +36,5 @@ while #taken < limit do
 end
 in_chunks(stale, 1000, function(from, to) call('ZREM', queue, unpack(stale, from, to)) end)
 in_chunks(marks, 2000, function(from, to) call('ZADD', pending, unpack(marks, from, to)) end)
-if #taken < limit then call('SADD', prefix .. 'idleEngines', ARGV[5]) end
+if #taken < limit then call('SADD', KEYS[6], ARGV[4]) end
 return { call('SCARD', all), call('ZCARD', queue), 0, taken }

@@ -1,11 +1,15 @@
--- Says of players that they have a stream open at this moment.
--- ARGV[3] how many queues cancel the tickets of players who are gone; then for each its name and after how many ms; then users.
+-- Records that these players have a stream open at this moment.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] presence; KEYS[6] stem of tickets and KEYS[7] stem of assignments: their ids are learned from
+-- KEYS[8..]; KEYS[8..] the players.
+-- ARGV[1] as in preamble.lua; ARGV[2..] for each queue that cancels the tickets of players who are gone: its name, and after how many
+-- ms.
+-- Reply: OK.
 -- Keeps: no ticket becomes overdue earlier than it was; a ticket that was cancelled or assigned does not come back.
-local after, first = {}, 4 + 2 * tonumber(ARGV[3])
-for at = 4, first - 1, 2 do after[ARGV[at]] = tonumber(ARGV[at + 1]) end
+local presence, after = KEYS[5], {}
+for at = 2, #ARGV, 2 do after[ARGV[at]] = tonumber(ARGV[at + 1]) end
 local time = now()
-for at = first, #ARGV do
-  each_ticket(ARGV[at], function(id, name, _, assignment)
+for at = 8, #KEYS do
+  each_ticket(KEYS[at], presence, KEYS[6], KEYS[7], function(id, name, _, assignment)
     if assignment then
       call('ZREM', presence, id)
     elseif after[name] then

@@ -1,19 +1,20 @@
 -- Hands out entries of matchEvents that nobody has recorded for a while.
--- ARGV[3] the consumer that asks; ARGV[4] how many entries at most; ARGV[5] how old they are at least, in ms; ARGV[6] for how many
--- ms no other consumer gets any.
--- Returns for each entry its id and its matches, the oldest first.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] matchEvents; KEYS[6] matchEventsLease.
+-- ARGV[1] as in preamble.lua; ARGV[2] the consumer that asks; ARGV[3] how many entries at most; ARGV[4] how old they are at least, in
+-- ms; ARGV[5] for how many ms no other consumer gets any.
+-- Reply: for each entry its id and its matches, the oldest first.
 -- Keeps: while one consumer is at work the others leave the entries to it. Two at once would do no harm.
-local events, lease = prefix .. 'matchEvents', prefix .. 'matchEventsLease'
+local events, lease = KEYS[5], KEYS[6]
 local holder = call('GET', lease)
-if holder and holder ~= ARGV[3] then return {} end
+if holder and holder ~= ARGV[2] then return {} end
 local time = call('TIME')
-local last = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) - tonumber(ARGV[5])
-local entries = call('XRANGE', events, '-', string.format('%.0f', math.max(last, 0)), 'COUNT', ARGV[4])
+local last = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000) - tonumber(ARGV[4])
+local entries = call('XRANGE', events, '-', string.format('%.0f', math.max(last, 0)), 'COUNT', ARGV[3])
 if #entries == 0 then
   if holder then call('DEL', lease) end
   return {}
 end
-call('SET', lease, ARGV[3], 'PX', ARGV[6])
+call('SET', lease, ARGV[2], 'PX', ARGV[5])
 local reply = {}
 for i, entry in ipairs(entries) do reply[i] = { entry[1], entry[2][2] } end
 return reply

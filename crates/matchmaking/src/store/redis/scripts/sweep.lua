@@ -1,14 +1,15 @@
 -- Cancels tickets whose players have been gone for too long.
--- ARGV[3..] ids.
--- Returns how many were cancelled.
+-- KEYS[1..4] as in preamble.lua; KEYS[5] presence; KEYS[6..] for each ticket: the ticket, its assignment.
+-- ARGV[1] as in preamble.lua; ARGV[2] the channel of tickets that are gone.
+-- Reply: how many were cancelled.
 -- Keeps: a player who came back in time keeps the ticket; one that was assigned stays so.
-local time, cancelled = now(), 0
-for at = 3, #ARGV do
-  local id = ARGV[at]
+local presence, time, cancelled = KEYS[5], now(), 0
+for at = 6, #KEYS, 2 do
+  local id = id_of(KEYS[at])
   local due = call('ZSCORE', presence, id)
   if due and tonumber(due) <= time then
     call('ZREM', presence, id)
-    if cancel(id) == 1 then cancelled = cancelled + 1 end
+    if cancel(KEYS[at], KEYS[at + 1], ARGV[2]) == 1 then cancelled = cancelled + 1 end
   end
 end
 return cancelled

@@ -1,5 +1,7 @@
--- Gives the lock back, where it is still ours.
--- KEYS as in lock.lua. ARGV[1] token.
+-- Releases the lock, where it is still ours.
+-- KEYS[1..4] as in lock.lua.
+-- ARGV[1] token.
+-- Reply: OK.
 for _, key in ipairs(KEYS) do
   if redis.call('GET', key) == ARGV[1] then redis.call('DEL', key) end
 end
