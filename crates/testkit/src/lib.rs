@@ -12,6 +12,7 @@
 //! | a receiver that verifies webhooks | [`StandardWebhooks`] |
 //! | a browser, and TLS for it | [`Browser`], [`TlsProxy`] |
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
+//! | a Redis whose scripts reach only the keys that they declare | [`DeclaredKeys`] |
 //! | a real program with its output, signals and exit status | [`Program`] |
 //! | waiting without guessing how long | [`eventually`] |
 //! | random choices that can be repeated | [`Seed`] |
@@ -48,6 +49,7 @@
 pub mod bench;
 mod browser;
 mod cache;
+mod declared_keys;
 mod error;
 mod eventually;
 mod external;
@@ -76,6 +78,7 @@ mod tls_proxy;
 mod unique;
 
 pub use browser::{Browser, BrowserBuilder, Cookie};
+pub use declared_keys::DeclaredKeys;
 pub use error::Error;
 pub use eventually::{Observation, eventually};
 pub use folder::{Folder, target};

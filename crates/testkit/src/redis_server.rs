@@ -23,6 +23,7 @@ pub type Redis = Server<RedisKind>;
 pub struct RedisBuilder {
     log: bool,
     on_disk: bool,
+    cluster: bool,
     args: Vec<String>,
 }
 
@@ -52,6 +53,12 @@ impl Redis {
             }
         };
         SHARED.get_or_try_init(start).await
+    }
+
+    /// The one of this test process that runs in cluster mode, always started by us.
+    pub async fn shared_cluster() -> Result<&'static Self, Error> {
+        static SHARED: OnceCell<Redis> = OnceCell::const_new();
+        SHARED.get_or_try_init(|| Self::builder().cluster().start()).await
     }
 
     /// One for the caller alone, to break.
@@ -102,6 +109,12 @@ impl RedisBuilder {
         self.appendonly()
     }
 
+    /// In cluster mode, as the only node. It refuses commands and scripts whose keys are in several slots. Needs Redis 7.
+    pub fn cluster(mut self) -> Self {
+        self.cluster = true;
+        self
+    }
+
     /// One more argument for `redis-server`.
     pub fn arg(mut self, arg: impl Into<String>) -> Self {
         self.args.push(arg.into());
@@ -137,13 +150,17 @@ impl Kind for RedisKind {
 
     fn launch(&self, place: &Place) -> Launch {
         let log = if self.options.log { ["yes", "always"] } else { ["no", "no"] };
-        Launch::new(&self.program)
+        let launch = Launch::new(&self.program)
             .args(["--bind", "127.0.0.1", "--port"])
             .arg(place.port.to_string())
             .arg("--dir")
             .arg(place.data())
             .args(["--save", "", "--appendonly", log[0], "--appendfsync", log[1]])
-            .args(&self.options.args)
+            .args(&self.options.args);
+        if !self.options.cluster {
+            return launch;
+        }
+        launch.args(["--cluster-enabled", "yes", "--cluster-port"]).arg(place.second_port.to_string())
     }
 
     async fn answers(&self, place: &Place) -> Result<(), String> {
@@ -153,11 +170,23 @@ impl Kind for RedisKind {
         redis::cmd("PING").exec_async(&mut connection).await.map_err(|e| e.to_string())?;
         let asked = redis::cmd("CONFIG").arg("GET").arg("dir").query_async(&mut connection).await;
         let (_, folder): (String, String) = asked.map_err(|e| e.to_string())?;
-        if Path::new(&folder) == place.data() {
-            return Ok(());
+        if Path::new(&folder) != place.data() {
+            return Err(format!("another Redis answers, in {folder}"));
         }
-        Err(format!("another Redis answers, in {folder}"))
+        if self.options.cluster { owns_all_slots(&mut connection).await } else { Ok(()) }
     }
+}
+
+/// Gives a node in cluster mode all slots. It takes some seconds before it serves them.
+async fn owns_all_slots(connection: &mut MultiplexedConnection) -> Result<(), String> {
+    let info = redis::cmd("CLUSTER").arg("INFO").query_async(connection).await;
+    let info: String = info.map_err(|e| e.to_string())?;
+    if !info.contains("cluster_slots_assigned:16384") {
+        let mut add = redis::cmd("CLUSTER");
+        add.arg("ADDSLOTSRANGE").arg(0).arg(16_383);
+        add.exec_async(connection).await.map_err(|e| e.to_string())?;
+    }
+    if info.contains("cluster_state:ok") { Ok(()) } else { Err("does not serve its slots yet".to_owned()) }
 }
 
 impl Keyspace {

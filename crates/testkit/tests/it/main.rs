@@ -4,6 +4,7 @@
 #![expect(clippy::print_stdout, reason = "how a process in a role talks to the test that started it")]
 
 mod browser;
+mod declared_keys;
 mod external;
 mod leaks;
 mod nats;
