@@ -1,5 +1,6 @@
 //! What limits promise, wherever they are.
 
+use std::path::Path;
 use std::time::Duration;
 
 use testkit::{Redis, need};
@@ -155,4 +156,17 @@ async fn decisions_are_counted(setup: Setup) {
     assert_eq!([count("player", "allowed"), count("address", "allowed")], [2, 2]);
     assert_eq!([count("player", "refused"), count("address", "refused")], [0, 3]);
     assert_eq!([world.metric("playhouse_limits_local_total"), world.metric("playhouse_limits_away")], [0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_script_touches_only_the_keys_that_it_declares() {
+    let redis = need!(Redis::shared_cluster().await);
+    let keys = testkit::DeclaredKeys::of(redis, "").await;
+    let world = Setup::declared(redis, &keys).open().await;
+    for allowed in [true, false] {
+        let both = [check("one", "ada", "1/m"), check("two", "ada lovelace", "100/m")];
+        assert_eq!(world.limits.take(&both).await.allowed, allowed);
+    }
+    keys.assert_none_undeclared();
+    keys.assert_all_run(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/shared")));
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use limits::{Check, Limits, Metrics, Rate, Verdict};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
-use redis_store::RedisStore;
-use testkit::{Keyspace, Redis};
+use redis_store::{HashTags, RedisStore};
+use testkit::{DeclaredKeys, Keyspace, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -18,19 +18,27 @@ pub(crate) const TIMEOUT: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(crate) struct Setup {
     redis: Option<Keyspace>,
+    /// Instead of the server's own address.
+    url: Option<String>,
+    hash_tags: HashTags,
 }
 
 impl Setup {
     pub(crate) fn memory() -> Self {
-        Self { redis: None }
+        Self { redis: None, url: None, hash_tags: HashTags::Off }
     }
 
     pub(crate) fn redis(redis: &Redis) -> Self {
-        Self { redis: Some(redis.keyspace()) }
+        Self { redis: Some(redis.keyspace()), ..Self::memory() }
+    }
+
+    /// Keys with hash tags on a server in cluster mode, and scripts that reach only the keys that they declare.
+    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeys) -> Self {
+        Self { url: Some(keys.url()), hash_tags: HashTags::On, ..Self::redis(redis) }
     }
 
     pub(crate) async fn open(&self) -> World {
-        let url = self.redis.as_ref().map(|redis| redis.url().to_owned());
+        let url = self.redis.as_ref().map(|redis| self.url.as_deref().unwrap_or(redis.url()).to_owned());
         self.open_at(url, TIMEOUT).await
     }
 
@@ -38,7 +46,10 @@ impl Setup {
     pub(crate) async fn open_at(&self, url: Option<String>, timeout: Duration) -> World {
         let redis_store = match url {
             None => RedisStore::Memory,
-            Some(url) => RedisStore::Redis(redis_store::Redis::open(&url, TIMEOUT).await.unwrap()),
+            Some(url) => {
+                let redis = redis_store::Redis::open(&url, TIMEOUT).await.unwrap();
+                RedisStore::Redis(redis.with_hash_tags(self.hash_tags))
+            }
         };
         let mut registry = Registry::default();
         let metrics = Metrics::new(&mut registry);

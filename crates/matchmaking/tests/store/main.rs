@@ -26,12 +26,23 @@ macro_rules! for_every_store {
                 super::$name(crate::setup::Setup::lock(redis)).await;
             })*
         }
+        mod in_redis_with_declared_keys {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                use matchmaking::store::Coordination::Script;
+                let redis = testkit::need!(testkit::Redis::shared_cluster().await);
+                let keys = testkit::DeclaredKeys::of(redis, crate::setup::LEARNED).await;
+                super::$name(crate::setup::Setup::declared(redis, &keys, Script)).await;
+                keys.assert_none_undeclared();
+            })*
+        }
     };
 }
 
 mod abandoning;
 mod assigning;
 mod cancelling;
+mod declared_keys;
 mod events;
 mod fetching;
 mod joining;

@@ -21,10 +21,13 @@ use prometheus_client::registry::Registry;
 use proto::{openmatch, playhouse};
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
-use redis_store::RedisStore;
-use testkit::{Keyspace, Redis, Seed};
+use redis_store::{HashTags, KeySpace, RedisStore};
+use testkit::{DeclaredKeys, Keyspace, Redis, Seed};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// What the ids of tickets look like that scripts learn: those that players have.
+pub(crate) const LEARNED: &str = "????????????????????";
 
 /// When ticket 0 is made; each one after it comes a microsecond later.
 const DAWN: i64 = 1_772_366_400_000_000;
@@ -39,6 +42,7 @@ pub(crate) struct Setup {
     redis: Option<Arc<Keyspace>>,
     /// Instead of the server's own address.
     url: Option<String>,
+    hash_tags: HashTags,
 }
 
 impl Setup {
@@ -58,6 +62,7 @@ impl Setup {
             timeout: Duration::from_secs(10),
             redis: redis.map(Arc::new),
             url: None,
+            hash_tags: HashTags::Off,
         }
     }
 
@@ -71,6 +76,15 @@ impl Setup {
 
     pub(crate) fn lock(redis: &Redis) -> Self {
         Self::new(Some(redis), Coordination::Lock)
+    }
+
+    /// Keys with hash tags on a server in cluster mode, and scripts that reach only the keys that they declare.
+    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeys, coordination: Coordination) -> Self {
+        let mut setup = Self::new(Some(redis), coordination);
+        (setup.url, setup.hash_tags) = (Some(keys.url()), HashTags::On);
+        // Redis compares each key of a command with all that are allowed, and the proxy runs one command at a time.
+        setup.timeout = Duration::from_secs(60);
+        setup
     }
 
     pub(crate) fn with(mut self, change: impl FnOnce(&mut Rules)) -> Self {
@@ -89,7 +103,7 @@ impl Setup {
             None => (RedisStore::Memory, Clock::manual(Timestamp::from_millis(DAWN / 1000))),
             Some(_) => {
                 let redis = redis_store::Redis::open(self.url(), self.timeout).await.unwrap();
-                (RedisStore::Redis(redis), Clock::system())
+                (RedisStore::Redis(redis.with_hash_tags(self.hash_tags)), Clock::system())
             }
         };
         let mut registry = Registry::default();
@@ -208,7 +222,7 @@ impl Tickets {
 
     /// A key, with the prefix.
     pub(crate) fn key(&self, name: &str) -> String {
-        format!("{}{name}", self.setup.rules.key_prefix)
+        KeySpace::new("matchmaking", &self.setup.rules.key_prefix, self.setup.hash_tags).key(name).to_string()
     }
 
     /// A connection past the store.
@@ -218,9 +232,9 @@ impl Tickets {
 
     /// All keys of this test, without the prefix.
     pub(crate) async fn keys(&self) -> Vec<String> {
-        let prefix = &self.setup.rules.key_prefix;
+        let prefix = self.key("");
         let keys: Vec<String> = self.raw().await.ask(&["KEYS", &format!("*{prefix}*")]).await;
-        let mut keys: Vec<String> = keys.iter().map(|key| key.replacen(prefix, "", 1)).collect();
+        let mut keys: Vec<String> = keys.iter().map(|key| key.replacen(&prefix, "", 1)).collect();
         keys.sort();
         keys
     }
