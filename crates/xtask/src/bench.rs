@@ -14,7 +14,7 @@ struct Bench {
     product: bool,
 }
 
-const BENCHES: [Bench; 6] = [
+const BENCHES: [Bench; 7] = [
     Bench {
         name: "db",
         what: "transactions/s of our SQLite and MariaDB stores, against the plain driver",
@@ -28,6 +28,12 @@ const BENCHES: [Bench; 6] = [
     Bench {
         name: "hierlock",
         what: "locks/s on MariaDB, three designs, rows made/s, against the plain way, SELECT 1 and a cross join",
+        product: false,
+    },
+    Bench {
+        name: "http",
+        package: "http-server",
+        what: "memory of an idle stream past hyper, CPU of a request past the router, against axum's own server",
         product: false,
     },
     Bench {
