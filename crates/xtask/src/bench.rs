@@ -32,7 +32,6 @@ const BENCHES: [Bench; 7] = [
     },
     Bench {
         name: "http",
-        package: "http-server",
         what: "memory of an idle stream past hyper, CPU of a request past the router, against axum's own server",
         product: false,
     },
