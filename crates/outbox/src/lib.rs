@@ -20,7 +20,7 @@
 //! - after publishing: it is published again under the same id, and the stream drops it
 //! - the bus is away or refuses events for now: no attempt is counted; relays try again every second at least
 //!
-//! The machinery of claims, leases and attempts is that of [`work`].
+//! The machinery of claims, leases and attempts is that of [`work_queue`].
 
 mod event;
 mod operator;
