@@ -3,6 +3,7 @@
 mod setup;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::time::Duration;
 
 use account::Role;
@@ -11,13 +12,13 @@ use futures::future::join_all;
 use sessions::{Claim, Found, Group, Lease, Session, SessionId, SessionStore};
 use testkit::{Redis, need};
 
-use self::setup::{ISSUER, PATIENCE, Setup, id};
+use self::setup::{ISSUER, LEARNED, PATIENCE, Setup, id};
 
 const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// Runs a test in process and in Redis.
-macro_rules! on_both {
+/// Runs a test in process, in Redis, and in a Redis whose scripts reach only the keys that they declare.
+macro_rules! for_every_store {
     ($($name:ident)*) => {
         mod in_process {
             $(#[tokio::test(flavor = "multi_thread")]
@@ -32,10 +33,19 @@ macro_rules! on_both {
                 super::$name(super::Setup::redis(redis)).await;
             })*
         }
+        mod in_redis_with_declared_keys {
+            $(#[tokio::test(flavor = "multi_thread")]
+            async fn $name() {
+                let redis = super::need!(super::Redis::shared_cluster().await);
+                let keys = testkit::DeclaredKeys::of(redis, super::LEARNED).await;
+                super::$name(super::Setup::declared(redis, &keys)).await;
+                keys.assert_none_undeclared();
+            })*
+        }
     };
 }
 
-on_both! {
+for_every_store! {
     what_was_written_is_read_everywhere
     a_session_that_is_not_used_is_forgotten_and_a_use_prolongs_it
     a_session_ends_at_its_end_however_often_it_is_used
@@ -359,4 +369,25 @@ async fn no_session_stays_in_redis_beyond_its_end() {
     assert!(is_there(&sessions, &id).await && lives().await <= most);
     let lease = claimed(&sessions, &id, 0, SECOND).await;
     assert!(sessions.replace(&lease, &session).await.unwrap() && lives().await <= most);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_script_touches_only_the_keys_that_it_declares() {
+    let redis = need!(Redis::shared_cluster().await);
+    let keys = testkit::DeclaredKeys::of(redis, LEARNED).await;
+    let setup = Setup::declared(redis, &keys);
+    let [sessions, ..] = setup.stores(HOUR).await;
+    let session = setup.session("ada", HOUR);
+    let (first, second) = (id(), id());
+    for id in [&first, &second] {
+        sessions.insert(id, &session).await.unwrap();
+    }
+    let lease = claimed(&sessions, &first, 0, HOUR).await;
+    assert!(sessions.keep(&lease, HOUR).await.unwrap());
+    assert!(sessions.replace(&lease, &session).await.unwrap());
+    sessions.remove(&first, &session).await.unwrap();
+    assert!(!is_there(&sessions, &first).await);
+    assert_eq!(sessions.remove_group(&Group::of_subject(ISSUER, "ada")).await.unwrap(), 1);
+    keys.assert_none_undeclared();
+    keys.assert_all_run(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/src/store/scripts")));
 }

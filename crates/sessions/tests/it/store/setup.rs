@@ -6,28 +6,40 @@ use std::time::Duration;
 use account::Role;
 use base::Clock;
 use base::Timestamp;
-use redis_store::RedisStore;
+use redis_store::{HashTags, RedisStore};
 use sessions::{Session, SessionId, SessionSecret, SessionStore};
-use testkit::{Keyspace, Redis};
+use testkit::{DeclaredKeys, Keyspace, Redis};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
 pub(crate) const ISSUER: &str = "https://issuer.test";
+
+/// The pattern of session names, which a script learns from a group: SHA-256 in hex.
+pub(crate) const LEARNED: &str = "????????????????????????????????????????????????????????????????";
 
 /// Where sessions are, and the clock by which they age.
 #[derive(Debug)]
 pub(crate) struct Setup {
     redis: Option<Keyspace>,
+    /// Instead of the server's own address.
+    url: Option<String>,
+    hash_tags: HashTags,
     clock: Clock,
 }
 
 impl Setup {
     pub(crate) fn memory() -> Self {
-        Self { redis: None, clock: Clock::manual(Timestamp::from_millis(1_700_000_000_000)) }
+        let clock = Clock::manual(Timestamp::from_millis(1_700_000_000_000));
+        Self { redis: None, url: None, hash_tags: HashTags::Off, clock }
     }
 
     /// Redis has a clock of its own, which nobody moves.
     pub(crate) fn redis(redis: &Redis) -> Self {
-        Self { redis: Some(redis.keyspace()), clock: Clock::system() }
+        Self { redis: Some(redis.keyspace()), clock: Clock::system(), ..Self::memory() }
+    }
+
+    /// Uses keys with hash tags on a server in cluster mode. Scripts reach only the keys that they declare.
+    pub(crate) fn declared(redis: &Redis, keys: &DeclaredKeys) -> Self {
+        Self { url: Some(keys.url()), hash_tags: HashTags::On, ..Self::redis(redis) }
     }
 
     /// The stores of three processes. In process there is one, which all see.
@@ -37,8 +49,9 @@ impl Setup {
             return [one.clone(), one.clone(), one];
         };
         let open = async || {
-            let redis_store =
-                RedisStore::Redis(redis_store::Redis::open(keyspace.url(), PATIENCE).await.unwrap());
+            let url = self.url.as_deref().unwrap_or(keyspace.url());
+            let redis = redis_store::Redis::open(url, PATIENCE).await.unwrap();
+            let redis_store = RedisStore::Redis(redis.with_hash_tags(self.hash_tags));
             SessionStore::new(&redis_store, keyspace.prefix(), idle, self.clock.clone())
         };
         [open().await, open().await, open().await]
