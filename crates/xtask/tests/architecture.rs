@@ -96,14 +96,14 @@ fn places<'a>(document: &'a str, what: &str) -> Places<'a> {
     Places { modules: names(modules), crates: names(crates) }
 }
 
-/// Returns each source file of the product by its path from `crates`, without the tests in it.
-fn sources() -> BTreeMap<String, String> {
-    fn add(folder: &Path, sources: &mut BTreeMap<String, String>) {
+/// Returns each file of the product with this extension by its path from `crates`, without the tests in it.
+fn sources(extension: &str) -> BTreeMap<String, String> {
+    fn add(folder: &Path, extension: &str, sources: &mut BTreeMap<String, String>) {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
-                add(&path, sources);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                add(&path, extension, sources);
+            } else if path.extension().is_some_and(|found| found == extension) {
                 let text = std::fs::read_to_string(&path).unwrap();
                 let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap().to_owned();
                 let name = path.strip_prefix(root().join("crates")).unwrap().to_str().unwrap().to_owned();
@@ -115,10 +115,11 @@ fn sources() -> BTreeMap<String, String> {
     for entry in std::fs::read_dir(root().join("crates")).unwrap() {
         let folder = entry.unwrap().path().join("src");
         if folder.is_dir() {
-            add(&folder, &mut sources);
+            add(&folder, extension, &mut sources);
         }
     }
     sources.retain(|path, _| !path.ends_with("/tests.rs"));
+    assert!(!sources.is_empty(), "no .{extension} files were found");
     sources
 }
 
@@ -155,6 +156,22 @@ fn misplaced(sources: &BTreeMap<String, String>, places: &Places<'_>, names: &[(
     using.map(|(path, _)| path.clone()).collect()
 }
 
+/// Checks that these names are used in the places that the invariant says, and nowhere else.
+fn assert_places(sources: &BTreeMap<String, String>, what: &str, names: &[(&str, &str)]) {
+    let document = document();
+    let places = places(&document, what);
+    let misplaced = misplaced(sources, &places, names);
+    assert!(misplaced.is_empty(), "{misplaced:?}: {what} {places:?}");
+    // A name that nobody uses there would let it grow unseen.
+    for name in places.crates.iter().chain(&places.modules) {
+        let is_it = |part: &str| part.strip_suffix(".rs").unwrap_or(part) == *name;
+        let used = sources.iter().any(|(path, text)| {
+            path.split('/').any(is_it) && names.iter().any(|(name, next)| uses(text, name, next))
+        });
+        assert!(used, "{what} {name}, says ARCHITECTURE.md, and it is not");
+    }
+}
+
 #[test]
 fn sql_redis_and_nats_stay_where_the_document_says() {
     const SQL: &[(&str, &str)] = &[
@@ -172,24 +189,16 @@ fn sql_redis_and_nats_stay_where_the_document_says() {
         ("\"UPDATE", " "),
         ("\"DELETE FROM", " "),
     ];
-    let (document, sources) = (document(), sources());
-    for (what, names) in [
-        ("SQL is in", SQL),
-        ("Redis types are in", &[("redis", "::")]),
-        ("NATS types are in", &[("async_nats", "::")]),
-    ] {
-        let places = places(&document, what);
-        let misplaced = misplaced(&sources, &places, names);
-        assert!(misplaced.is_empty(), "{misplaced:?}: {what} {places:?}");
-        // A name that nobody uses there would let it grow unseen.
-        for name in places.crates.iter().chain(&places.modules) {
-            let is_it = |part: &str| part.strip_suffix(".rs").unwrap_or(part) == *name;
-            let used = sources.iter().any(|(path, text)| {
-                path.split('/').any(is_it) && names.iter().any(|(name, next)| uses(text, name, next))
-            });
-            assert!(used, "{what} {name}, says ARCHITECTURE.md, and it is not");
-        }
-    }
+    let sources = sources("rs");
+    assert_places(&sources, "SQL is in", SQL);
+    assert_places(&sources, "Redis types are in", &[("redis", "::")]);
+    assert_places(&sources, "NATS types are in", &[("async_nats", "::")]);
+}
+
+#[test]
+fn the_system_clock_is_read_where_the_document_says() {
+    let readers = [("Clock::system", "("), ("SystemTime::now", "(")];
+    assert_places(&sources("rs"), "The system clock is read in", &readers);
 }
 
 #[test]
@@ -199,13 +208,15 @@ fn a_library_outside_of_its_places_is_found() {
     assert_eq!(places, Places { modules: vec!["store"], crates: vec!["db", "bus"] });
     let found = |path: &str, text: &str| {
         let sources = BTreeMap::from([(path.to_owned(), text.to_owned())]);
-        !misplaced(&sources, &places, &[("sqlx", "::"), ("insert_at_commit", "(")]).is_empty()
+        !misplaced(&sources, &places, &[("sqlx", "::"), ("insert_at_commit", "("), ("Clock::system", "(")])
+            .is_empty()
     };
     for text in [
         "use sqlx::Row;",
         "use ::sqlx::Row;",
         "    tx.insert_at_commit(TEXT, rows);",
         "mod sqlx;\n::sqlx::query(TEXT)",
+        "let now = base::Clock::system().now();",
     ] {
         assert!(found("account/src/service.rs", text), "{text}");
         for path in ["db/src/tx.rs", "account/src/store.rs", "account/src/dead/store/letters.rs"] {
@@ -214,6 +225,53 @@ fn a_library_outside_of_its_places_is_found() {
     }
     for text in ["// sqlx::Row", "[\"sqlx\"]", "mysqlx::Row", "mod sqlx;\nuse self::sqlx::Row;\nsqlx::Row"] {
         assert!(!found("account/src/service.rs", text), "{text}");
+    }
+}
+
+/// Returns the parts that the comment at the top of a script lacks.
+fn missing_in_header(path: &str, text: &str) -> Vec<&'static str> {
+    let header: Vec<&str> = text.lines().take_while(|line| line.starts_with("-- ")).collect();
+    let is_part = path.contains("/parts/");
+    let mut wanted = vec!["-- KEYS", "-- ARGV", if is_part { "-- Defines:" } else { "-- Reply:" }];
+    // The first line says what the script does.
+    wanted.retain(|start| !header.iter().skip(1).any(|line| line.starts_with(start)));
+    wanted
+}
+
+#[test]
+fn every_script_says_its_keys_arguments_and_reply() {
+    for (path, text) in sources("lua") {
+        let missing = missing_in_header(&path, &text);
+        assert!(missing.is_empty(), "{path} lacks {missing:?} in its header");
+    }
+}
+
+#[test]
+fn a_header_that_lacks_something_is_noticed() {
+    let whole = "-- Does it.\n-- KEYS[1] a.\n-- ARGV: none.\n-- Reply: OK.\nreturn 1\n";
+    assert!(missing_in_header("a/src/b.lua", whole).is_empty());
+    assert_eq!(missing_in_header("a/src/parts/b.lua", whole), ["-- Defines:"]);
+    assert_eq!(missing_in_header("a/src/b.lua", &whole.replace("-- KEYS", "-- keys")), ["-- KEYS"]);
+    let late = "-- Does it.\nlocal x\n-- KEYS[1] a.\n-- ARGV: none.\n-- Reply: OK.\n";
+    assert_eq!(missing_in_header("a/src/b.lua", late).len(), 3);
+}
+
+/// The tests of declared keys see only scripts that `redis_store::script!` declares.
+#[test]
+fn every_script_is_declared_in_the_one_way() {
+    let code = sources("rs");
+    for path in sources("lua").keys() {
+        let (krate, (_, file)) = (path.split_once('/').unwrap().0, path.rsplit_once('/').unwrap());
+        let is_declared = code
+            .iter()
+            .any(|(of, text)| of.starts_with(&format!("{krate}/")) && text.contains(&format!("/{file}\"")));
+        assert!(is_declared, "{path} is no part of a script");
+    }
+    let is_exempt = |path: &str| path.starts_with("redis-store/") || path.starts_with("testkit/");
+    for (path, text) in code.iter().filter(|(path, _)| !is_exempt(path)) {
+        for other in ["redis::Script", "EVALSHA", "include_str!(\"scripts/"] {
+            assert!(!text.contains(other), "{path} runs a script past redis_store::script!: {other}");
+        }
     }
 }
 
@@ -307,7 +365,7 @@ fn is_home_of(source: &str, name: &str) -> bool {
 #[test]
 fn names_of_code_in_the_documents_exist() {
     let mut crates: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (path, source) in sources() {
+    for (path, source) in sources("rs") {
         crates.entry(path.split('/').next().unwrap().replace('-', "_")).or_default().push(source);
     }
     let exists = |name: &&str| {
