@@ -4,7 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use base::Clock;
+use base::Timestamp;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -58,9 +58,10 @@ pub(crate) struct Held {
 pub(crate) struct TooLate;
 
 impl InProcess {
-    pub(crate) fn new() -> Self {
-        // Tokens of an earlier process were smaller, unless it gave out more than one per microsecond.
-        let micros = u64::try_from(Clock::system().now().as_millis()).unwrap_or(0).saturating_mul(1_000);
+    /// Makes locks whose fencing tokens begin at `now`. Tokens of an earlier process were smaller, unless it gave out more than one
+    /// per microsecond.
+    pub(crate) fn new(now: Timestamp) -> Self {
+        let micros = u64::try_from(now.as_millis()).unwrap_or(0).saturating_mul(1_000);
         Self(Arc::new(Shared {
             table: Mutex::default(),
             arrivals: AtomicU64::new(0),

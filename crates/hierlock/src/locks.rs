@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Clock;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
 use tokio::time::Instant;
 
@@ -55,9 +56,10 @@ impl Options {
 ///
 /// ```
 /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+/// use base::Clock;
 /// use hierlock::{Locks, Options, Target};
 ///
-/// let locks = Locks::in_process(&Options::default());
+/// let locks = Locks::in_process(&Options::default(), &Clock::system());
 /// let sword = locks.acquire(Target::resource("u1", "a1", "sword")?).await?;
 /// let shield = locks.acquire(Target::resource("u1", "a1", "shield")?).await?; // does not wait
 ///
@@ -84,9 +86,10 @@ enum Store {
 }
 
 impl Locks {
-    /// Locks of this process, for programs that are one.
-    pub fn in_process(options: &Options) -> Self {
-        Self::new(Store::InProcess(InProcess::new()), &options.bounded())
+    /// Makes locks of this process, for programs that are one. The clock is read once: fencing tokens begin there, so that they
+    /// exceed those of an earlier process.
+    pub fn in_process(options: &Options, clock: &Clock) -> Self {
+        Self::new(Store::InProcess(InProcess::new(clock.now())), &options.bounded())
     }
 
     /// Locks on the rows of a MySQL or MariaDB database, for any number of processes.

@@ -25,9 +25,10 @@ impl Retry {
     ///
     /// ```
     /// # tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(async {
+    /// use base::Clock;
     /// use hierlock::{Locks, Options, Retry, Target};
     ///
-    /// let locks = Locks::in_process(&Options::default());
+    /// let locks = Locks::in_process(&Options::default(), &Clock::system());
     /// let user = Target::user("u1")?;
     /// let lock = Retry::default().run(|| locks.acquire(user)).await?;
     /// # lock.release().await

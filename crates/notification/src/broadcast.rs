@@ -10,9 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use account::{Accounts, UserId};
-use base::Timestamp;
 use base::error::{Coded, chain};
 use base::id::{ProcessId, Uuid};
+use base::{Clock, Timestamp};
 use db::{Db, Tx};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
@@ -67,10 +67,10 @@ pub struct Progress {
 pub struct Broadcasts(Queue);
 
 impl Broadcasts {
-    pub fn new(db: &Db, config: &work_queue::Config, metrics: &work_queue::Metrics) -> Self {
+    pub fn new(db: &Db, config: &work_queue::Config, metrics: &work_queue::Metrics, clock: &Clock) -> Self {
         // One at a time per worker: each is long.
         let config = work_queue::Config { batch: 1, ..config.clone() };
-        let queue = Queue::new(BROADCAST, db.clone(), config, metrics.of(BROADCAST));
+        let queue = Queue::new(BROADCAST, db.clone(), config, metrics.of(BROADCAST), clock.clone());
         Self(queue.unordered().on_failed(Arc::new(BuryBroadcast)))
     }
 

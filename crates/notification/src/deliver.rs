@@ -18,6 +18,7 @@ mod webhooks;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::Clock;
 use base::error::chain;
 use base::id::{ProcessId, Uuid};
 use db::{Db, Tx};
@@ -68,9 +69,10 @@ impl Deliveries {
         streams: Live,
         webhooks: Webhooks,
         check: Check,
+        clock: &Clock,
     ) -> Self {
         let queue = |table, config: &work_queue::Config| {
-            let queue = Queue::new(table, db.clone(), config.clone(), metrics.of(table));
+            let queue = Queue::new(table, db.clone(), config.clone(), metrics.of(table), clock.clone());
             queue.unordered().on_failed(Arc::new(Bury))
         };
         Self(Arc::new(Inner {

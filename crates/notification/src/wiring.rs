@@ -85,7 +85,7 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         .map_err(|source| OpenError::unusable("notification.webhooks", source))?;
     let metrics = context.metrics.register(Metrics::new);
     let check = Check::new(db.clone(), clock.clone(), metrics.clone());
-    let deliveries = Deliveries::new(db, config, &queues, live.clone(), webhooks, check);
+    let deliveries = Deliveries::new(db, config, &queues, live.clone(), webhooks, check, clock);
     accounts.on_erase(Arc::new(EraseInbox::new(deliveries.clone())));
     // The settings have been checked for this.
     let rules = Rules::new(config, &context.services.events())
@@ -97,7 +97,7 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         accounts,
         rules,
         deliveries,
-        broadcasts: Broadcasts::new(db, &config.delivery, &queues),
+        broadcasts: Broadcasts::new(db, &config.delivery, &queues, clock),
         clock: clock.clone(),
         metrics: metrics.clone(),
         config: config.clone(),

@@ -27,6 +27,7 @@ mod operator;
 mod relay;
 mod wiring;
 
+use base::Clock;
 use bus::Event;
 use db::{Db, Migration, Migrations, Tx};
 use work_queue::{New, Queue};
@@ -57,8 +58,8 @@ pub struct Outbox {
 }
 
 impl Outbox {
-    pub fn new(db: Db, config: Config, metrics: Metrics) -> Self {
-        Self { queue: Queue::new(TABLE, db, config, metrics) }
+    pub fn new(db: Db, config: Config, metrics: Metrics, clock: Clock) -> Self {
+        Self { queue: Queue::new(TABLE, db, config, metrics, clock) }
     }
 
     /// Appends events to the caller's transaction, each with the user whom it is about.

@@ -49,7 +49,8 @@ impl Service for Wiring {
 fn open(context: &Context) -> Opened {
     let metrics = context.metrics.register(|registry| Metrics::new(registry, TABLE));
     let OutboxConfig(config) = context.settings.get();
-    let outbox = Outbox::new(context.stores.db.clone(), config.clone(), metrics.clone());
+    let (db, clock) = (context.stores.db.clone(), context.clock.clone());
+    let outbox = Outbox::new(db, config.clone(), metrics.clone(), clock);
     context.provide(metrics);
     context.provide(outbox.clone());
     context.provide(Operator::new(outbox.clone()));

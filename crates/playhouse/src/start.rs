@@ -54,7 +54,7 @@ impl Start {
         server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
         let reach = Reach { timeout: settings.lifecycle.start_timeout };
-        let stores = OpenStores::open(process, &settings, reach, &provided).await?;
+        let stores = OpenStores::open(process, &settings, reach, &provided, &clock).await?;
         let mut context = Context {
             process: id,
             version: VERSION,
@@ -146,11 +146,13 @@ mod tests {
         let settings: Settings = config::load(layers).unwrap().config;
         let mut process = Process::new(settings.lifecycle.clone(), Metrics::new(VERSION));
         let (reach, provided) = (Reach { timeout: settings.lifecycle.start_timeout }, Provided::default());
-        let stores = OpenStores::open(&mut process, &settings, reach, &provided).await.unwrap().stores;
+        let clock = Clock::system();
+        let stores = OpenStores::open(&mut process, &settings, reach, &provided, &clock).await;
+        let stores = stores.unwrap().stores;
         let mut context = Context {
             process: ProcessId::generate(),
             version: VERSION,
-            clock: Clock::system(),
+            clock,
             stores,
             roles: settings.roles,
             settings: settings.services,

@@ -4,8 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Clock;
 use base::id::ProcessId;
+use base::{Clock, Timestamp};
 use db::{Db, Tx, Value};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -36,6 +36,7 @@ pub struct Inner {
     pub(crate) db: Db,
     pub(crate) config: Config,
     pub(crate) metrics: Metrics,
+    clock: Clock,
     /// Whether the items of a key are done one after the other.
     pub(crate) is_ordered: bool,
     pub(crate) on_failed: Option<Arc<dyn OnFailed>>,
@@ -54,8 +55,9 @@ pub struct Inner {
 }
 
 impl Queue {
-    /// The queue in a table, which is also its name.
-    pub fn new(table: &'static str, db: Db, config: Config, metrics: Metrics) -> Self {
+    /// Makes the queue in a table, which is also its name. The clock dates items that this process does without a claim; all else
+    /// is by the store's clock.
+    pub fn new(table: &'static str, db: Db, config: Config, metrics: Metrics, clock: Clock) -> Self {
         let text = Text::new(table, db.dialect());
         let max = config.max_claimed();
         let columns = "(item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, holder, created_at, payload)";
@@ -72,6 +74,7 @@ impl Queue {
             db,
             config,
             metrics,
+            clock,
             is_ordered: true,
             on_failed: None,
             pushed: Arc::default(),
@@ -126,7 +129,8 @@ impl Queue {
         let until = Value::After(self.config.lease);
         let rows = items.iter().map(|item| row(item, until, BORN_CLAIMED, holder.as_uuid().into()));
         tx.insert_at_commit(&self.push, rows);
-        let items = items.iter().map(born_claimed).collect();
+        let now = self.clock.now();
+        let items = items.iter().map(|item| born_claimed(item, now)).collect();
         tx.after_commit(move || hand_over.give(items));
     }
 
@@ -204,8 +208,8 @@ fn row<'a>(item: &'a New<'_>, due_at: Value<'a>, claims: u32, holder: Value<'a>)
     ]
 }
 
-/// As a worker has an item that was claimed with its push.
-fn born_claimed(item: &New<'_>) -> Item {
+/// Returns an item that was claimed with its push, as its worker gets it.
+fn born_claimed(item: &New<'_>, now: Timestamp) -> Item {
     Item {
         number: Item::NO_NUMBER,
         id: item.id,
@@ -214,7 +218,7 @@ fn born_claimed(item: &New<'_>) -> Item {
         payload: item.payload.to_vec(),
         attempts: BORN_CLAIMED,
         // The row gets the store's own time, which is not read back: one query less per item.
-        created: Clock::system().now(),
+        created: now,
         age: Duration::ZERO,
         claimed: Instant::now(),
         lease: BORN_CLAIMED.into(),

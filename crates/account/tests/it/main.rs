@@ -58,7 +58,7 @@ impl Opened for Place {
         db.migrate(&[account::MIGRATIONS, outbox::MIGRATIONS]).await.unwrap();
         let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
         let locks = match self.config().server() {
-            None => Locks::in_process(&options),
+            None => Locks::in_process(&options, &Clock::manual(NOW)),
             Some(server) => Locks::mysql(server, &options).await.unwrap(),
         };
         let outbox = outbox(&db);
@@ -138,7 +138,8 @@ fn outbox(db: &Db) -> Outbox {
         retry: Backoff::new(second, second),
         retention: 300 * second,
     };
-    Outbox::new(db.clone(), config, outbox::Metrics::new(&mut Registry::default(), outbox::TABLE))
+    let metrics = outbox::Metrics::new(&mut Registry::default(), outbox::TABLE);
+    Outbox::new(db.clone(), config, metrics, Clock::manual(NOW))
 }
 
 fn sign_in(subject: &str) -> SignIn {

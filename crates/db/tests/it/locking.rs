@@ -1,5 +1,6 @@
 //! Transactions that hold locks.
 
+use base::Clock;
 use base::error::Coded;
 use hierlock::{Locks, Options, Provision, Target, create_tables};
 use sqlx::ConnectOptions;
@@ -12,7 +13,9 @@ const BUCKETS: u32 = 1_000;
 /// The locks that go with the store: on its rows, or in process where it is embedded.
 pub(super) async fn locks(place: &Place) -> Locks {
     let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
-    let Some(server) = place.config().server() else { return Locks::in_process(&options) };
+    let Some(server) = place.config().server() else {
+        return Locks::in_process(&options, &Clock::system());
+    };
     create_tables(&mut server.connect().await.unwrap()).await.unwrap();
     Provision::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
     Locks::mysql(server, &options).await.unwrap()

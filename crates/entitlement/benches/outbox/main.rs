@@ -72,7 +72,8 @@ fn queue_config() -> outbox::Config {
 }
 
 fn outbox(db: &Db, config: outbox::Config) -> Outbox {
-    Outbox::new(db.clone(), config, outbox::Metrics::new(&mut Registry::default(), "outbox"))
+    let metrics = outbox::Metrics::new(&mut Registry::default(), "outbox");
+    Outbox::new(db.clone(), config, metrics, clock())
 }
 
 async fn nats() -> (Nats, Bus) {

@@ -30,13 +30,14 @@ async fn open(place: &SqlPlace) -> (Ledger, UserId, AccountId) {
     let migrations = [db::MIGRATIONS, outbox::MIGRATIONS, account::MIGRATIONS, crate::MIGRATIONS];
     db.migrate(&migrations).await.unwrap();
     let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
+    let clock = Clock::manual(NOW);
     let locks = match config.server() {
         Some(server) => {
             hierlock::create_tables(&mut server.connect().await.unwrap()).await.unwrap();
             Provision::new(server.clone(), BUCKETS).run(|_| ()).await.unwrap();
             Locks::mysql(server, &options).await.unwrap()
         }
-        None => Locks::in_process(&options),
+        None => Locks::in_process(&options, &clock),
     };
     let queue = outbox::Config {
         workers: 1,
@@ -47,8 +48,8 @@ async fn open(place: &SqlPlace) -> (Ledger, UserId, AccountId) {
         retry: Backoff::new(PATIENCE, PATIENCE),
         retention: PATIENCE,
     };
-    let outbox = Outbox::new(db.clone(), queue, outbox::Metrics::new(&mut Registry::default(), "outbox"));
-    let clock = Clock::manual(NOW);
+    let metrics = outbox::Metrics::new(&mut Registry::default(), "outbox");
+    let outbox = Outbox::new(db.clone(), queue, metrics, clock.clone());
     let accounts = Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock.clone());
     let sign_in = SignIn {
         issuer: "test".to_owned(),

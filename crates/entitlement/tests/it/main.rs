@@ -69,13 +69,13 @@ impl Shop {
 
     async fn on(db: Db, config: &db::Config) -> Self {
         let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
+        let clock = Clock::manual(Timestamp::from_millis(NOW));
         let locks = match config.server() {
             Some(server) => Locks::mysql(server, &options).await.unwrap(),
-            None => Locks::in_process(&options),
+            None => Locks::in_process(&options, &clock),
         };
-        let clock = Clock::manual(Timestamp::from_millis(NOW));
         let metrics = outbox::Metrics::new(&mut Registry::default(), "outbox");
-        let outbox = Outbox::new(db.clone(), queue_config(), metrics);
+        let outbox = Outbox::new(db.clone(), queue_config(), metrics, clock.clone());
         let accounts = Accounts::new(db.clone(), locks.clone(), outbox.clone(), clock.clone());
         accounts.on_erase(Arc::new(RevokeOnErase::new(outbox.clone(), clock.clone())));
         let metrics = entitlement::Metrics::new(&mut Registry::default());

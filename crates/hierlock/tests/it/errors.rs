@@ -105,7 +105,7 @@ async fn odd_options_are_taken_as_well_as_can_be() {
             lock.release().await.unwrap();
         }
     }
-    let locks = Locks::in_process(&Options { wait_timeout: Duration::MAX, ..options() });
+    let locks = Locks::in_process(&Options { wait_timeout: Duration::MAX, ..options() }, &Clock::system());
     locks.acquire(user("u")).await.unwrap().release().await.unwrap();
 }
 

@@ -58,7 +58,7 @@ async fn whoever_leaves_the_queue_is_waited_for_no_longer() {
 #[tokio::test]
 async fn in_process_whoever_comes_first_is_served_first() {
     let _alone = LOOKING.lock().await;
-    let locks = Locks::in_process(&options());
+    let locks = in_process();
     let first = locks.acquire(user("u")).await.unwrap();
     let order = Arc::new(Mutex::new(Vec::new()));
     let mut tasks = Vec::new();

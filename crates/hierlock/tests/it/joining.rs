@@ -36,7 +36,7 @@ async fn without_a_transaction_there_is_nothing_to_join() {
         let mut connection = place.connect().await;
         let refused = locks.lock_in(&mut connection, [user("u")]).await.unwrap_err();
         assert!(matches!(refused, Error::NoTransaction), "{refused:?}");
-        let in_process = Locks::in_process(&options());
+        let in_process = in_process();
         let mut tx = connection.begin().await.unwrap();
         assert!(matches!(in_process.lock_in(&mut tx, [user("u")]).await, Err(Error::NoTransaction)));
     }

@@ -17,6 +17,7 @@ mod tokens;
 
 use std::time::Duration;
 
+use base::Clock;
 use hierlock::{Locks, Options, Provision, Target, create_tables};
 use sqlx::ConnectOptions;
 use sqlx::mysql::{MySqlConnectOptions, MySqlConnection};
@@ -100,9 +101,14 @@ async fn servers() -> Result<Vec<Place>, testkit::Error> {
     Ok(places)
 }
 
+/// Makes locks of this process.
+fn in_process() -> Locks {
+    Locks::in_process(&options(), &Clock::system())
+}
+
 /// A fresh place on every store that can be had here.
 async fn places() -> Result<Vec<Place>, testkit::Error> {
-    let mut places = vec![Place::InProcess(Locks::in_process(&options()))];
+    let mut places = vec![Place::InProcess(in_process())];
     places.extend(servers().await?);
     Ok(places)
 }

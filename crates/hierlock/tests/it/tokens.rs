@@ -1,3 +1,4 @@
+use base::Timestamp;
 use futures::future::join_all;
 use hierlock::{Error, FencingToken};
 use sqlx::Executor;
@@ -74,10 +75,13 @@ async fn the_connection_for_tokens_is_replaced_without_a_word() {
 /// In process the clock is where tokens begin, so that those of an earlier process were smaller.
 #[tokio::test]
 async fn tokens_of_a_later_process_are_larger() {
-    let earlier =
-        Locks::in_process(&options()).acquire(user("u")).await.unwrap().fencing_token().await.unwrap();
-    tokio::time::sleep(Duration::from_millis(2)).await;
-    let later =
-        Locks::in_process(&options()).acquire(user("u")).await.unwrap().fencing_token().await.unwrap();
-    assert!(later > earlier);
+    let clock = Clock::manual(Timestamp::from_millis(1_000));
+    let first = async || {
+        let locks = Locks::in_process(&options(), &clock);
+        locks.acquire(user("u")).await.unwrap().fencing_token().await.unwrap()
+    };
+    let earlier = first().await;
+    assert_eq!(earlier, FencingToken(1_000_001));
+    clock.advance(Duration::from_millis(1));
+    assert!(first().await > earlier);
 }

@@ -229,8 +229,8 @@ impl Giving {
         let db = Db::open(&db_config).await.unwrap();
         db.migrate(&[outbox::MIGRATIONS, matchmaking::MIGRATIONS]).await.unwrap();
         let queues = work_queue::Metrics::new(&mut Registry::default(), outbox::TABLE);
-        let outbox = Outbox::new(db.clone(), queue_config(), queues);
         let (clock, metrics) = (world.clock.clone(), world.metrics.clone());
+        let outbox = Outbox::new(db.clone(), queue_config(), queues, clock.clone());
         let allocations =
             Allocations::new(db.clone(), outbox.clone(), queue_config(), clock, metrics.clone());
         let profile = profile(&fleet.url, &config, &world.clock);

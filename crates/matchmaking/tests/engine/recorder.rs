@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::Backoff;
 use base::id::ProcessId;
+use base::{Backoff, Clock};
 use buffa::{Message, MessageField};
 use bus::{Bus, BusUrl, Stored};
 use bytes::Bytes;
@@ -86,7 +86,7 @@ impl Sql {
             credentials: None,
             monitor_url: None,
         };
-        let outbox = Outbox::new(db.clone(), config, metrics);
+        let outbox = Outbox::new(db.clone(), config, metrics, Clock::system());
         Self { db, outbox, bus: Bus::open(&bus).await.unwrap(), _place: place }
     }
 

@@ -121,7 +121,7 @@ impl House {
         let options = Options { buckets: BUCKETS, wait_timeout: PATIENCE, ..Options::default() };
         let locks = match db_config(place).server() {
             Some(server) => Locks::mysql(server, &options).await.unwrap(),
-            None => Locks::in_process(&options),
+            None => Locks::in_process(&options, &setup.clock),
         };
         let Setup { config, redis_store, clock } = setup.clone();
         let mut registry = Registry::default();
@@ -132,8 +132,8 @@ impl House {
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, &clock, &sends).unwrap();
         let metrics = Metrics::new(&mut registry);
         let check = Check::new(db.clone(), clock.clone(), metrics.clone());
-        let deliveries = Deliveries::new(&db, &config, &queues, live.clone(), webhooks, check);
-        let outbox = Outbox::new(db.clone(), queue_config(), queues.clone());
+        let deliveries = Deliveries::new(&db, &config, &queues, live.clone(), webhooks, check, &clock);
+        let outbox = Outbox::new(db.clone(), queue_config(), queues.clone(), clock.clone());
         let accounts = Accounts::new(db.clone(), locks, outbox, clock.clone());
         accounts.on_erase(Arc::new(EraseInbox::new(deliveries.clone())));
         let id = ProcessId::generate();
@@ -143,7 +143,7 @@ impl House {
             accounts: accounts.clone(),
             rules: Rules::new(&config, &rules::kinds()).unwrap(),
             deliveries,
-            broadcasts: Broadcasts::new(&db, &config.delivery, &queues),
+            broadcasts: Broadcasts::new(&db, &config.delivery, &queues, &clock),
             clock: clock.clone(),
             metrics,
             config: config.clone(),
@@ -163,7 +163,7 @@ impl House {
             _ => &self.setup.config.delivery,
         };
         let metrics = work_queue::Metrics::new(&mut Registry::default(), "outbox");
-        Queue::new(table, self.db.clone(), config.clone(), metrics).unordered()
+        Queue::new(table, self.db.clone(), config.clone(), metrics, self.setup.clock.clone()).unordered()
     }
 
     async fn states(&self, table: &'static str) -> Vec<State> {

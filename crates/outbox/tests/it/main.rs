@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use base::id::{ProcessId, Uuid};
-use base::{Backoff, Timestamp};
+use base::{Backoff, Clock, Timestamp};
 use bus::{Bus, BusUrl, Event, EventId, Json};
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
@@ -81,7 +81,8 @@ impl Pair {
             retry: Backoff::new(Duration::from_millis(20), Duration::from_millis(50)),
             retention: Duration::from_secs(3600),
         };
-        Outbox::new(self.db.clone(), config, outbox::Metrics::new(&mut Registry::default(), "outbox"))
+        let metrics = outbox::Metrics::new(&mut Registry::default(), "outbox");
+        Outbox::new(self.db.clone(), config, metrics, Clock::system())
     }
 
     fn relay(&self, outbox: &Outbox) -> Relay {

@@ -3,6 +3,7 @@
 mod hot;
 mod progress;
 
+use base::Clock;
 use hierlock::matrix::Matrix;
 use hierlock::simulate::Question;
 use hierlock::{Locks, MySqlConnectOptions, Options, Provision, Space};
@@ -128,7 +129,7 @@ fn mib(space: &Space) -> String {
 async fn matrix(options: &Options, server: Option<MySqlConnectOptions>) -> anyhow::Result<Outcome> {
     let locks = match server {
         Some(server) => Locks::mysql(server, options).await?,
-        None => Locks::in_process(options),
+        None => Locks::in_process(options, &Clock::system()),
     };
     let observed = Matrix::observe(&locks).await;
     locks.close().await;

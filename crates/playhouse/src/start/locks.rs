@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use axum::extract::Query;
 use axum::routing::get;
 use axum::{Json, Router};
+use base::Clock;
 use db::{Migration, Migrations};
 use hierlock::{Error, HotRow, Locks, Progress, Provision};
 use serde::Deserialize;
@@ -28,9 +29,9 @@ const NEWS: Duration = Duration::from_secs(5);
 const LISTED: usize = 20;
 
 /// Opens the locks, and makes their buckets first if the process may migrate.
-pub(super) async fn open(settings: &Settings) -> Result<Locks, Error> {
+pub(super) async fn open(settings: &Settings, clock: &Clock) -> Result<Locks, Error> {
     let options = &settings.locks;
-    let Some(server) = settings.stores.db.server() else { return Ok(Locks::in_process(options)) };
+    let Some(server) = settings.stores.db.server() else { return Ok(Locks::in_process(options, clock)) };
     let provision = Provision::new(server.clone(), options.buckets);
     if !provision.is_complete().await? {
         if !settings.stores.db.migrate {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use base::Clock;
 use base::error;
 use base::error::Coded;
 use bus::Bus;
@@ -30,6 +31,7 @@ impl OpenStores {
         settings: &Settings,
         reach: Reach,
         provided: &Provided,
+        clock: &Clock,
     ) -> Result<Self, OpenError> {
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
         let configs = &settings.stores;
@@ -40,7 +42,7 @@ impl OpenStores {
             async move { db.close().await }
         });
         reach.prepare("db", &db_part, async || prepare(&db, &configs.db).await).await?;
-        let locks = reach.prepare("locks", &db_part, async || locks::open(settings).await).await?;
+        let locks = reach.prepare("locks", &db_part, async || locks::open(settings, clock).await).await?;
         metrics.register(|registry| locks.metrics().register(registry));
         provided.put(locks.clone());
         process.close_at_end("locks", {

@@ -1,5 +1,6 @@
 //! Items that are next in line, and are done by the process that pushed them.
 
+use base::Timestamp;
 use runtime::Drain;
 use tokio::task::JoinHandle;
 use work_queue::{Filter, State};
@@ -13,6 +14,7 @@ testkit::on_all_stores!(
     what_is_on_its_way_is_done_before_a_worker_leaves,
     what_was_handed_over_in_vain_is_claimed_after_the_lease,
     what_waited_here_beyond_its_lease_is_left_to_others,
+    an_item_done_without_a_claim_is_dated_by_the_clock_of_the_queue,
 );
 
 /// Nothing is found by polling, so what is done was handed over.
@@ -54,6 +56,17 @@ async fn push_next(db: &Db, queue: &Queue, items: &[&'static str]) -> Vec<Uuid> 
     queue.push_next(&mut tx, &items);
     tx.commit().await.unwrap();
     items.iter().map(|item| item.id).collect()
+}
+
+/// Remembers when each item was created.
+#[derive(Clone, Default)]
+struct Dates(Arc<Mutex<Vec<Timestamp>>>);
+
+impl Handler for Dates {
+    async fn handle(&self, items: &[Item]) -> Vec<Outcome> {
+        self.0.lock().unwrap().extend(items.iter().map(|item| item.created));
+        vec![Outcome::Done; items.len()]
+    }
 }
 
 async fn state(queue: &Queue, id: Uuid) -> (State, u32) {
@@ -227,6 +240,29 @@ async fn what_waited_here_beyond_its_lease_is_left_to_others(place: &SqlPlace) {
     })
     .await;
     assert!(!recorder.done().contains(&"b:1".to_owned()), "{:?}", recorder.done());
+    drain.request();
+    running.await.unwrap();
+}
+
+async fn an_item_done_without_a_claim_is_dated_by_the_clock_of_the_queue(place: &SqlPlace) {
+    let db = open(place).await;
+    let now = Timestamp::from_millis(1_234);
+    let queue = queue_by(Clock::manual(now), db.clone(), patient());
+    let (dates, drain) = (Dates::default(), Drain::new());
+    let (worker, stop) = (Worker::new(queue.clone(), dates.clone(), ProcessId::generate()), drain.clone());
+    let running = tokio::spawn(async move { worker.run(stop).await.unwrap() });
+    let dates = async |count: usize| {
+        testkit::eventually("the items are done", PATIENCE, async || {
+            let is_written = queue.list(Filter::Open, 1).await.unwrap().is_empty();
+            let dates = dates.0.lock().unwrap().clone();
+            if is_written && dates.len() == count { Ok(dates) } else { Err(format!("{dates:?}")) }
+        })
+        .await
+    };
+    push(&db, &queue, &["there:0"]).await;
+    assert_ne!(dates(1).await[0], now, "a claimed item has the date of the store");
+    push_next(&db, &queue, &["a:1"]).await;
+    assert_eq!(dates(2).await[1], now);
     drain.request();
     running.await.unwrap();
 }

@@ -17,8 +17,8 @@ mod workers;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use base::Backoff;
 use base::id::{ProcessId, Uuid};
+use base::{Backoff, Clock};
 use config::{Setting, Value};
 use db::{Db, DbUrl, Migration, Migrations};
 use prometheus_client::registry::Registry;
@@ -61,7 +61,11 @@ async fn open_url(url: &str) -> Db {
 }
 
 fn queue_on(db: Db, config: Config) -> Queue {
-    Queue::new("chores", db, config, Metrics::new(&mut Registry::default(), "chores"))
+    queue_by(Clock::system(), db, config)
+}
+
+fn queue_by(clock: Clock, db: Db, config: Config) -> Queue {
+    Queue::new("chores", db, config, Metrics::new(&mut Registry::default(), "chores"), clock)
 }
 
 /// Short times, for tests; long enough for a busy machine where nothing is to happen.
