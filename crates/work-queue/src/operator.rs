@@ -116,9 +116,10 @@ impl OperatorTexts {
                 "SELECT DISTINCT key_hash FROM (SELECT key_hash FROM {{table}} {{by_state}} \
                  WHERE state = {DONE} AND due_at >= ? AND due_at <= ? ORDER BY due_at, id LIMIT ?) AS some"
             )),
+            // Also what was done since the command began: otherwise the items before it would be done after it.
             done_of_keys: text.list(
                 &format!(
-                    "SELECT id FROM {{table}} {{by_key}} WHERE state = {DONE} AND due_at >= ? AND due_at <= ? \
+                    "SELECT id FROM {{table}} {{by_key}} WHERE state = {DONE} AND due_at >= ? \
                      AND key_hash IN ({{list}}) ORDER BY key_hash, id"
                 ),
                 AGAIN_AT_ONCE,
@@ -215,12 +216,12 @@ impl Queue {
         Ok(rows.into_iter().map(blocked).collect())
     }
 
-    /// Has everything done again that was done at this time or later; says how many items that are.
+    /// Reopens everything that was done at this time or later, so that it is done again. Returns how many items that are.
     ///
-    /// Stopped in the middle it has done so for some keys, each as a whole: called again, it goes on with the others.
+    /// Stopped in the middle it has reopened some keys, each as a whole: called again, it goes on with the others.
     pub async fn again_since(&self, since: Timestamp) -> Result<u64, Error> {
         let mut all = 0;
-        // What workers have done again meanwhile is not done a third time.
+        // Keys that workers have done again meanwhile are not reopened a second time.
         let until = self.db.now().await?;
         while let Some(sent) = self.again_some_keys(since, until).await? {
             all += sent;
@@ -228,9 +229,10 @@ impl Queue {
         Ok(all)
     }
 
-    /// Does so for the next keys; none if there are no more.
+    /// Reopens the next keys that have items done between `since` and `until`, each with all that was done since `since`. Returns
+    /// how many items that are, or none if there are no more keys.
     ///
-    /// A key is sent back by one transaction, however many items it has. If some of its items were still done while others are open
+    /// One transaction reopens a key, however many items it has. If some of its items were still done while others are open
     /// again, an item behind the done ones would overtake those that are open.
     pub async fn again_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
         let (since, until) = (since.as_millis(), until.as_millis());
@@ -244,7 +246,7 @@ impl Queue {
             let keys: Vec<i64> = keys.into_iter().map(|(key,)| key).collect();
             let (text, padding) = self.operator.done_of_keys.of(keys.len());
             let numbers: Vec<(i64,)> = db::on!(tx, connection => {
-                bind_list!(sqlx::query_as(text).bind(since).bind(until), keys, padding).fetch_all(connection).await?
+                bind_list!(sqlx::query_as(text).bind(since), keys, padding).fetch_all(connection).await?
             });
             Ok::<_, Error>(numbers.into_iter().map(|(number,)| number).collect::<Vec<i64>>())
         };
