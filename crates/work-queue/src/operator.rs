@@ -235,6 +235,11 @@ impl Queue {
     /// One transaction reopens a key, however many items it has. If some of its items were still done while others are open
     /// again, an item behind the done ones would overtake those that are open.
     pub async fn again_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
+        // A worker that changes the same items at this moment may be the other side of a deadlock.
+        db::retrying(Error::is_conflict, || self.try_again_some_keys(since, until)).await
+    }
+
+    async fn try_again_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
         let (since, until) = (since.as_millis(), until.as_millis());
         let mut tx = self.db.begin().await?;
         let keys = async {
