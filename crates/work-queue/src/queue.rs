@@ -19,7 +19,7 @@ use crate::item::{DONE, FAILED, OPEN, SKIPPED, key_hash};
 use crate::keep::KeepTexts;
 use crate::operator::OperatorTexts;
 use crate::statement::Text;
-use crate::{Config, Item, Metrics, New, OnFailed};
+use crate::{Config, Item, Metrics, New, OnFailed, Part};
 
 /// The lease number, and the attempts, of an item that its pusher has claimed.
 pub(crate) const BORN_CLAIMED: u32 = 1;
@@ -134,10 +134,23 @@ impl Queue {
         tx.after_commit(move || hand_over.give(items));
     }
 
-    /// Adds items, other than those that are in the queue already, to the caller's transaction.
-    pub(crate) fn push_missing(&self, tx: &mut Tx, items: &[New<'_>]) {
-        let rows = items.iter().map(|item| row(item, Value::Now, 0, Value::Null));
-        tx.insert_at_commit(&self.push_missing, rows);
+    /// Adds a part of an item, unless it is in the queue already, to the caller's transaction. It has the lease number and the age
+    /// of the item, by which [`Item::may_have_been_done`] tells that it was tried before.
+    pub(crate) fn push_part(&self, tx: &mut Tx, item: &Item, part: &Part) {
+        let row = [
+            (&part.id).into(),
+            (&item.user).into(),
+            part.key.as_str().into(),
+            key_hash(&part.key).into(),
+            if part.is_done { DONE } else { OPEN }.into(),
+            Value::Now,
+            Value::Integer(0),
+            item.lease.into(),
+            Value::Null,
+            item.created.into(),
+            part.payload.as_slice().into(),
+        ];
+        tx.insert_at_commit(&self.push_missing, [row]);
         tx.wake_after_commit(&self.pushed);
     }
 
