@@ -32,7 +32,7 @@ pub use connect::{Db, Dialect};
 pub use doctor::examine;
 pub use error::Error;
 pub use fingerprint::Fingerprint;
-pub use idempotency::{BadKey, Earlier, IdempotencyKey};
+pub use idempotency::{BadKey, Earlier, IdempotencyKey, Recorded};
 pub use migrate::{Migration, Migrations, Status};
 pub use retry::retrying;
 pub use script::Value;
