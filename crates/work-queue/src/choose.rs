@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use base::Timestamp;
-use db::Error;
+use db::{Error, ListStatement, bind_list};
 use sqlx::AssertSqlSafe;
 
 use crate::Queue;
 use crate::item::{FAILED, OPEN, SKIPPED};
-use crate::statement::{ListStatement, Text, bind_list};
+use crate::statement::Text;
 
 /// How many items are decided on in one transaction.
 const AT_ONCE: usize = 500;

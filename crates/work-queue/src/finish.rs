@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base::id::Uuid;
-use db::{Error, Tx};
+use db::{Error, ListStatement, Tx, bind_list};
 use tokio::time::Instant;
 
 use crate::claim::millis;
 use crate::item::{DONE, FAILED, OPEN};
 use crate::queue::BORN_CLAIMED;
-use crate::statement::{IDS_AT_ONCE, ListStatement, Names, Text, bind_list, bind_names};
+use crate::statement::{IDS_AT_ONCE, Names, Text, bind_names};
 use crate::{Item, Outcome, Part, Queue};
 
 /// How long a cause may be.

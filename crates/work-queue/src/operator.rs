@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use base::Timestamp;
 use base::id::Uuid;
-use db::Error;
+use db::{Error, ListStatement, bind_list};
 use sqlx::AssertSqlSafe;
 
 use crate::item::{DONE, FAILED, OPEN, SKIPPED, uuid};
-use crate::statement::{ListStatement, Text, bind_list};
+use crate::statement::Text;
 use crate::{Queue, State};
 
 /// How many items are sent again by one statement.
