@@ -90,9 +90,9 @@ impl Broadcasts {
         Ok(self.0.find(id).await?.map(progress))
     }
 
-    /// The broadcasts that are known, the newest first.
-    pub async fn list(&self, limit: u32) -> Result<Vec<Progress>, Error> {
-        Ok(self.0.list(Filter::All, limit).await?.into_iter().map(progress).collect())
+    /// Lists the broadcasts that are known, the newest first; or those in one state, the longest in it first.
+    pub async fn list(&self, filter: Filter, limit: u32) -> Result<Vec<Progress>, Error> {
+        Ok(self.0.list(filter, limit).await?.into_iter().map(progress).collect())
     }
 
     /// Stops a broadcast: it reaches no further player until it is resumed, also across restarts.

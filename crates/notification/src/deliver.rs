@@ -207,11 +207,11 @@ impl Deliveries {
 /// The state of a delivery or a broadcast, in a word.
 pub(crate) const fn state_word(state: State) -> &'static str {
     match state {
-        State::Pending => "PENDING",
         State::InFlight => "PROCESSING",
         State::Done => "SENT",
-        State::Failed | State::Skipped => "FAILED",
+        State::Skipped => State::Failed.word(),
         State::Held => "STOPPED",
+        State::Pending | State::Failed => state.word(),
     }
 }
 

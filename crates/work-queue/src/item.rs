@@ -109,6 +109,18 @@ pub(crate) const SKIPPED: i32 = 3;
 pub(crate) const HELD: i32 = 4;
 
 impl State {
+    /// The state in a word, for operators. A queue whose users know a state by another word says so itself.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::InFlight => "IN_FLIGHT",
+            Self::Done => "DONE",
+            Self::Failed => "FAILED",
+            Self::Skipped => "SKIPPED",
+            Self::Held => "HELD",
+        }
+    }
+
     pub(crate) const fn of(state: i32, is_held: bool) -> Self {
         match (state, is_held) {
             (OPEN, false) => Self::Pending,

@@ -7,7 +7,7 @@ use base::id::Uuid;
 use db::{Error, ListStatement, bind_list};
 use sqlx::AssertSqlSafe;
 
-use crate::item::{DONE, FAILED, OPEN, SKIPPED, uuid};
+use crate::item::{DONE, FAILED, HELD, OPEN, SKIPPED, uuid};
 use crate::statement::Text;
 use crate::{Queue, State};
 
@@ -54,6 +54,7 @@ pub enum Filter {
     Done,
     Failed,
     Skipped,
+    Held,
 }
 
 #[derive(Clone, Debug)]
@@ -149,6 +150,7 @@ impl Queue {
             Filter::Done => Some(DONE),
             Filter::Failed => Some(FAILED),
             Filter::Skipped => Some(SKIPPED),
+            Filter::Held => Some(HELD),
         };
         let text = if state.is_some() { &self.operator.of_state } else { &self.operator.all };
         let text = AssertSqlSafe(text.clone());
