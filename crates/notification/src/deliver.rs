@@ -26,7 +26,7 @@ use live::Live;
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::timeout;
-use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Worker};
+use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Unordered, Worker};
 
 use crate::Config;
 use crate::dead::Bury;
@@ -50,7 +50,7 @@ pub struct Deliveries(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    live: Queue,
+    live: Unordered,
     log: Queue,
     webhook: Queue,
     streams: Live,
@@ -73,12 +73,12 @@ impl Deliveries {
     ) -> Self {
         let queue = |table, config: &work_queue::Config| {
             let queue = Queue::new(table, db.clone(), config.clone(), metrics.of(table), clock.clone());
-            queue.unordered().on_failed(Arc::new(Bury))
+            queue.on_failed(Arc::new(Bury)).unordered()
         };
         Self(Arc::new(Inner {
             live: queue(LIVE, &config.delivery),
-            log: queue(LOG, &config.delivery),
-            webhook: queue(WEBHOOK, &config.webhook_delivery),
+            log: queue(LOG, &config.delivery).into(),
+            webhook: queue(WEBHOOK, &config.webhook_delivery).into(),
             streams,
             webhooks,
             check,
@@ -152,7 +152,7 @@ impl Deliveries {
     pub async fn of(&self, notification: Uuid) -> Result<Vec<(Channel, Entry)>, db::Error> {
         let webhooks =
             self.0.webhooks.names().map(|name| (Channel::Webhook(name.to_owned()), &self.0.webhook));
-        let all = [(Channel::Live, &self.0.live), (Channel::Log, &self.0.log)].into_iter().chain(webhooks);
+        let all = [(Channel::Live, &*self.0.live), (Channel::Log, &self.0.log)].into_iter().chain(webhooks);
         let mut found = Vec::new();
         for (channel, queue) in all {
             let entry = queue.find(delivery_id(notification, &channel)).await?;
@@ -168,7 +168,7 @@ impl Deliveries {
     /// Removes the deliveries to a user, whatever their state: also those whose notification is gone, and those to destinations that
     /// are no longer in the configuration.
     pub(crate) async fn erase(&self, tx: &mut Tx, user: Uuid) -> Result<(), db::Error> {
-        for queue in [&self.0.live, &self.0.log, &self.0.webhook] {
+        for queue in [&*self.0.live, &self.0.log, &self.0.webhook] {
             queue.remove_user_in(tx, user).await?;
         }
         Ok(())

@@ -133,7 +133,7 @@ impl Queue {
         Ok(finished)
     }
 
-    /// Writes down what became of items that were [pushed as claimed](Self::push_claimed), unless their lease has ended and somebody
+    /// Writes down what became of items that were [pushed as claimed](crate::Unordered::push_claimed), unless their lease has ended and somebody
     /// else has claimed them. What was not tried any worker may claim at once.
     pub async fn finish_claimed(&self, ids: &[Uuid], outcome: &Outcome) -> Result<Finished, Error> {
         let end = self.end(BORN_CLAIMED, outcome);

@@ -51,8 +51,8 @@ impl KeepTexts {
 }
 
 impl Keeper {
-    pub fn new(queue: Queue) -> Self {
-        Self(queue)
+    pub fn new(queue: impl Into<Queue>) -> Self {
+        Self(queue.into())
     }
 
     /// Removes some of what is old, and says how many.

@@ -163,7 +163,9 @@ impl House {
             _ => &self.setup.config.delivery,
         };
         let metrics = work_queue::Metrics::new(&mut Registry::default(), "outbox");
-        Queue::new(table, self.db.clone(), config.clone(), metrics, self.setup.clock.clone()).unordered()
+        Queue::new(table, self.db.clone(), config.clone(), metrics, self.setup.clock.clone())
+            .unordered()
+            .into()
     }
 
     async fn states(&self, table: &'static str) -> Vec<State> {
