@@ -283,7 +283,7 @@ impl Memory {
         Ok(Assigned { outcomes, entries })
     }
 
-    pub(super) async fn notify(&self, entries: &[Entry], then: Then) -> Result<(), Error> {
+    pub(super) async fn notify<'a>(&self, entries: &'a [Entry], then: Then) -> Result<Vec<&'a Entry>, Error> {
         let (mut state, _) = self.state();
         for entry in entries {
             let Some(number) = entry.number() else { continue };
@@ -297,7 +297,7 @@ impl Memory {
         }
         drop(state);
         self.notified.notify_waiters();
-        Ok(())
+        Ok(entries.iter().filter(|_| then == Then::Remove).collect())
     }
 
     pub(super) async fn mark_abandoned(&self, ids: &[MatchId]) -> Result<(), Error> {
