@@ -335,14 +335,6 @@ impl Store {
         each!(self, store => store.take_unrecorded(consumer, max, older_than).await)
     }
 
-    /// Removes entries. Nobody is notified.
-    pub async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
-        if entries.is_empty() {
-            return Ok(());
-        }
-        each!(self, store => store.remove(entries).await)
-    }
-
     /// How many entries there are, and about how many bytes they take. Those that wait only for their assignments to be copied count,
     /// too.
     pub async fn unrecorded(&self) -> Result<(u64, u64), Error> {

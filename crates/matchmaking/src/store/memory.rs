@@ -349,12 +349,6 @@ impl Memory {
         Ok(entries)
     }
 
-    pub(super) async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
-        let (mut state, _) = self.state();
-        entries.iter().filter_map(Entry::number).for_each(|number| state.remove(number));
-        Ok(())
-    }
-
     pub(super) async fn unrecorded(&self) -> Result<(u64, u64), Error> {
         let (state, _) = self.state();
         Ok((state.entries.len() as u64, state.unrecorded))

@@ -65,13 +65,6 @@ impl Redis {
         Ok(entries.into_iter().map(|(key, made)| Entry { key, made }).collect())
     }
 
-    pub(in crate::store) async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
-        let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-        let mut command = ::redis::cmd("XDEL");
-        command.arg(self.keys.events()).arg(keys);
-        Ok(command.query_async(&mut self.servers.primary()).await?)
-    }
-
     pub(in crate::store) async fn unrecorded(&self) -> Result<(u64, u64), Error> {
         let mut both = ::redis::pipe();
         both.cmd("XLEN").arg(self.keys.events());
