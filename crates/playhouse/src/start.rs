@@ -129,19 +129,51 @@ fn descriptions() -> Router {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
     use std::path::Path;
 
     use config::Layers;
     use runtime::Metrics;
-    use service::Services;
+    use service::{Services, StopOrder};
 
     use super::*;
     use crate::REFERENCE;
 
-    /// Opens a list of services on embedded stores.
+    /// Settings with which every loop there is runs.
+    const EVERYTHING: &str = "\
+        [identity]\nissuer = \"http://127.0.0.1:1/\"\n\
+        [matchmaking.profiles.duels]\nassigner = \"game\"\n\
+        [matchmaking.assigners.game]\nkind = \"webhook\"\nurl = \"http://127.0.0.1:1/\"\n";
+
+    /// The loops that append events to the outbox.
+    const APPENDING: [&str; 3] = ["matchmaking-engine", "matchmaking-recorder", "matchmaking-sweeper"];
+
+    /// The loops that append none: they read, deliver, publish, wake or remove.
+    const OTHERS: [&str; 17] = [
+        "idempotency-keeper",
+        "identity-keys",
+        "limits-sweep",
+        "matchmaking-abandoned",
+        "matchmaking-abandoned-keeper",
+        "matchmaking-presence",
+        "matchmaking-pushes",
+        "matchmaking-wakes",
+        "notification-broadcasts",
+        "notification-deliveries",
+        "notification-intake",
+        "notification-keeper",
+        "notification-streams",
+        "notification-watch",
+        "outbox-keeper",
+        outbox::RELAY,
+        "session-ends",
+    ];
+
+    /// Opens a list of services on embedded stores, with all roles.
     async fn open(services: Services) -> Result<Opened, OpenError> {
         let folder = tempfile::tempdir().unwrap();
         let file = format!("[db]\nurl = \"sqlite:{}/play.db\"\nmigrate = true\n", folder.path().display());
+        let file = file + EVERYTHING;
         let layers = Layers::new(REFERENCE).with_file_text(Path::new("play.toml"), &file);
         let settings: Settings = config::load(layers).unwrap().config;
         let mut process = Process::new(settings.lifecycle.clone(), Metrics::new(VERSION));
@@ -159,7 +191,10 @@ mod tests {
             metrics: process.metrics().clone(),
             readiness: process.readiness().clone(),
             reach,
-            gateway: None,
+            gateway: Some(GatewayListener {
+                url: "http://127.0.0.1:8080/".parse().unwrap(),
+                openapi: openapi::gateway_document(),
+            }),
             services,
             provided,
             opening: "",
@@ -175,5 +210,27 @@ mod tests {
             failed.to_string(),
             "the service \"entitlement\" needs account::Accounts, which no service before it in the list of services provides"
         );
+    }
+
+    /// Whether the loop stops before the relay, directly or because others stop in between.
+    fn stops_before_relay(name: &str, orders: &[StopOrder]) -> bool {
+        let mut later = orders.iter().filter(|order| order.earlier == name).map(|order| order.later);
+        later.any(|later| later == outbox::RELAY || stops_before_relay(later, orders))
+    }
+
+    /// An event that is appended after the relay has stopped waits for the next start, or for another process.
+    #[tokio::test]
+    async fn every_loop_that_appends_events_stops_before_the_relay() {
+        let loops = open(SERVICES).await.unwrap().loops;
+        let found: BTreeSet<&str> = loops.iter().map(Loop::name).collect();
+        let known: BTreeSet<&str> = APPENDING.into_iter().chain(OTHERS).collect();
+        assert_eq!(found, known, "say here of a new loop whether it appends events");
+        let orders = Loop::stop_orders(&loops);
+        for name in APPENDING {
+            assert!(
+                stops_before_relay(name, &orders),
+                "{name} may append events that nobody publishes: {orders:?}"
+            );
+        }
     }
 }

@@ -83,22 +83,42 @@ impl Loop {
         self
     }
 
+    /// The name of the loop, unique in a process.
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Lists the orders in which these loops stop, as they declare them.
+    pub fn stop_orders(loops: &[Self]) -> Vec<StopOrder> {
+        let declared = |own: &Self| -> Vec<StopOrder> {
+            let after = own.stops_after.iter().map(|earlier| StopOrder { earlier, later: own.name });
+            let before = own.stops_before.iter().map(|later| StopOrder { earlier: own.name, later });
+            after.chain(before).collect()
+        };
+        loops.iter().flat_map(declared).collect()
+    }
+
     /// Starts loops in their order.
     pub fn start_all(loops: Vec<Self>, process: &mut Process) {
-        let mut orders = Vec::new();
-        for Self { name, longest_downtime, stops_after, stops_before, body } in loops {
+        let orders = Self::stop_orders(&loops);
+        for Self { name, longest_downtime, body, .. } in loops {
             match longest_downtime {
                 Some(longest) => process.supervise_within(name, longest, body),
                 None => process.supervise(name, body),
             }
-            orders.extend(stops_after.into_iter().map(|earlier| (earlier, name)));
-            orders.extend(stops_before.into_iter().map(|later| (name, later)));
         }
         // Only now: a loop may name one that is started after it.
-        for (earlier, later) in orders {
+        for StopOrder { earlier, later } in orders {
             process.stop_after(later, &[earlier]);
         }
     }
+}
+
+/// Two loops, of which the later one runs until the earlier one has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopOrder {
+    pub earlier: &'static str,
+    pub later: &'static str,
 }
 
 impl fmt::Debug for Loop {
