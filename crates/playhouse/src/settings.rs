@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use config::{Reader, Rejected, Section, Setting, Value};
-use http_server::Right;
+use http_server::{ConfiguredCaller, Right};
 use service::{Listen, Roles, StoreConfigs};
 
 use crate::services::SERVICES;
@@ -20,7 +20,7 @@ pub struct Settings {
     pub stores: StoreConfigs,
     pub locks: hierlock::Options,
     /// Who may call the service API, by name.
-    pub callers: BTreeMap<String, http_server::Service>,
+    pub callers: BTreeMap<String, ConfiguredCaller>,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
     pub telemetry: runtime::telemetry::Config,
@@ -93,19 +93,19 @@ impl Settings {
     }
 }
 
-fn read_callers(reader: &mut Reader<'_>) -> BTreeMap<String, http_server::Service> {
-    let tables: BTreeMap<String, ConfiguredCaller> = reader.tables("services");
-    tables.into_iter().map(|(name, ConfiguredCaller(caller))| (name, caller)).collect()
+fn read_callers(reader: &mut Reader<'_>) -> BTreeMap<String, ConfiguredCaller> {
+    let tables: BTreeMap<String, CallerTable> = reader.tables("services");
+    tables.into_iter().map(|(name, CallerTable(caller))| (name, caller)).collect()
 }
 
 /// A table of `services`: a caller of the service API.
-struct ConfiguredCaller(http_server::Service);
+struct CallerTable(ConfiguredCaller);
 
-impl Section for ConfiguredCaller {
+impl Section for CallerTable {
     fn read(reader: &mut Reader<'_>) -> Self {
         let token_hash = reader.required("token_hash");
         let may: Vec<DeclaredRight> = reader.get("may");
-        Self(http_server::Service {
+        Self(ConfiguredCaller {
             token_hash,
             may: may.into_iter().map(|DeclaredRight(right)| right).collect(),
         })
