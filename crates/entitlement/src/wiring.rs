@@ -73,7 +73,7 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         Entitlements::new(stores.db.clone(), stores.locks.clone(), outbox, clock.clone(), metrics);
     context.provide(entitlements.clone());
     let mut opened = Opened { service_api: routes(entitlements), ..Opened::default() };
-    if context.roles.contains(Role::Gateway) {
+    if context.settings.roles.contains(Role::Gateway) {
         let state = (stores.db.clone(), *context.settings.get());
         opened.loops.push(Loop::new(
             "idempotency-keeper",

@@ -16,7 +16,7 @@ use limits::Limits;
 use matchmaking::Players;
 use notification::{Inbox, Watch};
 use runtime::lifecycle::{Drain, LoopError};
-use service::{Context, Examined, Listen, Loop, OpenError, Opened, Provided, Service, Services, Settings};
+use service::{Context, Examined, Loop, OpenError, Opened, Provided, Service, Services, Settings};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -90,7 +90,7 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         public_url,
         version: context.version,
         openapi: listener.openapi.clone(),
-        trusted: context.settings.get::<Listen>().limits.trusted_proxies.clone(),
+        trusted: context.settings.listen.limits.trusted_proxies.clone(),
         provider: identity.provider.clone(),
         redis_store: redis_store.clone(),
         live: context.get()?,

@@ -54,7 +54,7 @@ fn open(context: &Context) -> Opened {
     context.provide(metrics);
     context.provide(outbox.clone());
     context.provide(Operator::new(outbox.clone()));
-    if !context.roles.contains(Role::OutboxRelay) {
+    if !context.settings.roles.contains(Role::OutboxRelay) {
         return Opened::default();
     }
     let relay = Relay::new(context.process, outbox, context.stores.bus.clone());

@@ -49,7 +49,7 @@ impl Start {
         let operator_routes = SERVICES.operator_routes().merge(locks::operator_routes());
         let admin =
             admin(readiness.clone(), metrics.clone()).merge(operator_routes.with_state(provided.clone()));
-        let server = Server::new(settings.listen.limits.clone(), &metrics);
+        let server = Server::new(settings.shared.listen.limits.clone(), &metrics);
         let gateway = sockets.url(Listener::Gateway);
         server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
@@ -60,8 +60,7 @@ impl Start {
             version: VERSION,
             clock: clock.clone(),
             stores: stores.stores.clone(),
-            roles: settings.roles.clone(),
-            settings: settings.services.clone(),
+            settings: settings.shared.clone(),
             metrics: metrics.clone(),
             readiness,
             reach,
@@ -96,7 +95,7 @@ impl Start {
             };
             server.serve(process, Stage::Listeners, listener.name(), socket, routes);
         }
-        tracing::info!(process = %id, version = VERSION, roles = settings.roles.words(), "started");
+        tracing::info!(process = %id, version = VERSION, roles = settings.shared.roles.words(), "started");
         Ok(())
     }
 }
@@ -154,8 +153,7 @@ mod tests {
             version: VERSION,
             clock,
             stores,
-            roles: settings.roles,
-            settings: settings.services,
+            settings: settings.shared,
             metrics: process.metrics().clone(),
             readiness: process.readiness().clone(),
             reach,

@@ -12,7 +12,7 @@ use runtime::{Metrics, Readiness};
 use serde_json::Value;
 use url::Url;
 
-use crate::{OpenError, Provided, Reach, Roles, Services, Settings};
+use crate::{OpenError, Provided, Reach, Services, Settings};
 
 /// What a service gets to open itself with.
 #[derive(Debug)]
@@ -22,7 +22,6 @@ pub struct Context {
     pub version: &'static str,
     pub clock: Clock,
     pub stores: Stores,
-    pub roles: Roles,
     pub settings: Settings,
     pub metrics: Metrics,
     pub readiness: Readiness,

@@ -28,7 +28,7 @@ pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
         args.ephemeral.then(tempfile::tempdir).transpose().context("cannot make a temporary folder")?;
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
     let mut settings = settings(layers(&args, data)?)?.config;
-    SERVICES.iter().for_each(|service| service.prepare_dev(&mut settings.services));
+    SERVICES.iter().for_each(|service| service.prepare_dev(&mut settings.shared));
     let token = settings.callers.is_empty().then(|| add_demo_caller(&mut settings));
     let kept = (!args.ephemeral).then(|| data.display().to_string());
     let print = args.print.print_addresses;

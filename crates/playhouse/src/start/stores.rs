@@ -34,7 +34,7 @@ impl OpenStores {
         clock: &Clock,
     ) -> Result<Self, OpenError> {
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
-        let configs = &settings.stores;
+        let configs = &settings.shared.stores;
         let [db_part, redis_part, bus_part] = ["db", "hot", "bus"].map(|name| readiness.part(name));
         let db = reach.connect("db", &db_part, async || Db::open(&configs.db).await).await?;
         process.close_at_end("db", {
