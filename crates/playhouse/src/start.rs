@@ -14,11 +14,10 @@ use http_server::{Credentials, Server, admin};
 use runtime::Process;
 use runtime::lifecycle::Stage;
 use runtime::telemetry::MetricsPush;
-use service::{Context, GatewayListener, Loop, OpenError, Opened, Provided, Reach};
+use service::{Context, GatewayListener, Loop, OpenError, Opened, Provided, Reach, Services};
 
 use self::stores::OpenStores;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
-use crate::services::SERVICES;
 use crate::{Settings, VERSION, asyncapi, openapi};
 
 /// Why a process cannot start.
@@ -38,15 +37,16 @@ pub(crate) struct Start {
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
     pub(crate) sockets: Sockets,
+    pub(crate) services: Services,
 }
 
 impl Start {
     /// Starts all parts, stage by stage.
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
-        let Self { id, clock, settings, sockets } = self;
+        let Self { id, clock, settings, sockets, services } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
         let provided = Provided::default();
-        let operator_routes = SERVICES.operator_routes().merge(locks::operator_routes());
+        let operator_routes = services.operator_routes().merge(locks::operator_routes());
         let admin =
             admin(readiness.clone(), metrics.clone()).merge(operator_routes.with_state(provided.clone()));
         let server = Server::new(settings.shared.listen.limits.clone(), &metrics);
@@ -64,8 +64,8 @@ impl Start {
             metrics: metrics.clone(),
             readiness,
             reach,
-            gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document() }),
-            services: SERVICES,
+            gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document(services) }),
+            services,
             provided,
             opening: "",
         };
@@ -88,7 +88,7 @@ impl Start {
                 Listener::OpenMatch => take(&mut opened.open_match).merge(common_routes().into()),
                 Listener::Internal => {
                     let routes = credentials.guard(take(&mut opened.service_api));
-                    routes.merge(descriptions()).merge(common_routes()).into()
+                    routes.merge(descriptions(services)).merge(common_routes()).into()
                 }
                 Listener::Gateway => take(&mut opened.gateway).into(),
                 Listener::Admin => continue,
@@ -120,58 +120,11 @@ async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
 }
 
 /// The descriptions of the service API and of the events, for everybody.
-fn descriptions() -> Router {
+fn descriptions(services: Services) -> Router {
     Router::new()
-        .route("/internal/v1/openapi.json", get(async || Json(openapi::document())))
-        .route("/internal/v1/asyncapi.json", get(async || Json(asyncapi::document())))
+        .route("/internal/v1/openapi.json", get(async move || Json(openapi::document(services))))
+        .route("/internal/v1/asyncapi.json", get(async move || Json(asyncapi::document(services))))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use config::Layers;
-    use runtime::Metrics;
-    use service::Services;
-
-    use super::*;
-    use crate::REFERENCE;
-
-    /// Opens a list of services on embedded stores.
-    async fn open(services: Services) -> Result<Opened, OpenError> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = format!("[db]\nurl = \"sqlite:{}/play.db\"\nmigrate = true\n", folder.path().display());
-        let layers = Layers::new(REFERENCE).with_file_text(Path::new("play.toml"), &file);
-        let settings: Settings = config::load(layers).unwrap().config;
-        let mut process = Process::new(settings.lifecycle.clone(), Metrics::new(VERSION));
-        let (reach, provided) = (Reach { timeout: settings.lifecycle.start_timeout }, Provided::default());
-        let clock = Clock::system();
-        let stores = OpenStores::open(&mut process, &settings, reach, &provided, &clock).await;
-        let stores = stores.unwrap().stores;
-        let mut context = Context {
-            process: ProcessId::generate(),
-            version: VERSION,
-            clock,
-            stores,
-            settings: settings.shared,
-            metrics: process.metrics().clone(),
-            readiness: process.readiness().clone(),
-            reach,
-            gateway: None,
-            services,
-            provided,
-            opening: "",
-        };
-        open_services(&mut context).await
-    }
-
-    #[tokio::test]
-    async fn a_service_that_needs_one_that_is_not_in_the_list_fails_the_start() {
-        assert!(open(Services(&[&outbox::Wiring, &account::Wiring, &entitlement::Wiring])).await.is_ok());
-        let failed = open(Services(&[&outbox::Wiring, &entitlement::Wiring])).await.unwrap_err();
-        assert_eq!(
-            failed.to_string(),
-            "the service \"entitlement\" needs account::Accounts, which no service before it in the list of services provides"
-        );
-    }
-}
+mod tests;
