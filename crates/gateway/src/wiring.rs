@@ -73,13 +73,13 @@ impl Service for Wiring {
 
 fn open(context: &Context) -> Result<Opened, OpenError> {
     let Some(listener) = &context.gateway else {
-        context.provide(BuiltinIssuer(None));
+        context.provide(BuiltinIssuer(None))?;
         return Ok(Opened::default());
     };
     let config: &Config = context.settings.get();
     let public_url = config.public_url.as_ref().map_or_else(|| listener.url.clone(), |url| url.0.clone());
     let identity = Identity::open(context, listener, &public_url)?;
-    context.provide(BuiltinIssuer(identity.builtin.clone()));
+    context.provide(BuiltinIssuer(identity.builtin.clone()))?;
 
     let redis_store = &context.stores.redis_store;
     let limit_metrics = context.metrics.register(limits::Metrics::new);

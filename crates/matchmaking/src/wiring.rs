@@ -73,10 +73,10 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     let assigners = config.assigners(clock).map_err(unusable)?;
     let profiles = config.profiles(&assigners).map_err(unusable)?;
     let fetched = config.engine.fetch_limit;
-    context.provide(Operator::new(store.clone(), profiles.clone(), fetched, clock.clone()));
+    context.provide(Operator::new(store.clone(), profiles.clone(), fetched, clock.clone()))?;
     let queue = config.abandoned.clone();
     let allocations = Allocations::new(db.clone(), outbox.clone(), queue, clock.clone(), metrics.clone());
-    context.provide(allocations.clone());
+    context.provide(allocations.clone())?;
 
     let mut opened = Opened::default();
     // Players of the gateway watch their tickets too.
@@ -89,7 +89,7 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
                 config.queues.clone(),
                 context.get()?,
                 metrics.clone(),
-            ));
+            ))?;
         }
         let pushes =
             Loop::new(

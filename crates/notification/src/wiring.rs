@@ -102,10 +102,10 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         metrics: metrics.clone(),
         config: config.clone(),
     });
-    context.provide(notifications.clone());
-    context.provide(inbox);
-    context.provide(live.clone());
-    context.provide(metrics);
+    context.provide(notifications.clone())?;
+    context.provide(inbox)?;
+    context.provide(live.clone())?;
+    context.provide(metrics)?;
 
     let mut opened = Opened { service_api: routes(notifications.clone()), ..Opened::default() };
     if context.settings.roles.contains(Role::Gateway) {

@@ -10,7 +10,7 @@ use axum::routing::get;
 use axum::{Json, Router};
 use base::Clock;
 use base::id::ProcessId;
-use http_server::{Credentials, Server, admin};
+use http_server::{Credentials, Server, Vouch, admin};
 use runtime::Process;
 use runtime::lifecycle::Stage;
 use runtime::telemetry::MetricsPush;
@@ -103,13 +103,19 @@ impl Start {
 /// Opens all services in their order, and puts together what they add to the process.
 async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
     let (mut all, mut when_all_are_open) = (Opened::default(), Vec::new());
+    let mut vouches: Option<&'static str> = None;
     for service in context.services.iter() {
         context.opening = service.name();
         let opened = service.open(context).await?;
         all.service_api = all.service_api.merge(opened.service_api);
         all.gateway = all.gateway.merge(opened.gateway);
         all.open_match = all.open_match.merge(opened.open_match);
-        all.vouch = all.vouch.or(opened.vouch);
+        if opened.vouch.is_some() {
+            if let Some(first) = vouches.replace(service.name()) {
+                return Err(OpenError::provided_twice::<dyn Vouch>(first, service.name()));
+            }
+            all.vouch = opened.vouch;
+        }
         all.loops.extend(opened.loops);
         when_all_are_open.extend(opened.when_all_are_open);
     }

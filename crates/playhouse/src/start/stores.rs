@@ -44,7 +44,7 @@ impl OpenStores {
         reach.prepare("db", &db_part, async || prepare(&db, &configs.db).await).await?;
         let locks = reach.prepare("locks", &db_part, async || locks::open(settings, clock).await).await?;
         metrics.register(|registry| locks.metrics().register(registry));
-        provided.put(locks.clone());
+        provided.put("locks", locks.clone())?;
         process.close_at_end("locks", {
             let locks = locks.clone();
             async move { locks.close().await }
