@@ -71,7 +71,7 @@ const ELSEWHERE: &str = "/{*path}";
         (name = "matchmaking", description = "Finding somebody to play with")
     )
 )]
-pub struct Api;
+pub(crate) struct Api;
 
 struct Table(Vec<(Row, MethodRouter<Gateway>)>);
 

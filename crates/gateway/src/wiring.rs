@@ -21,7 +21,11 @@ use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use self::identity::{BuiltinIssuer, Identity};
-use crate::{Api, Brought, Config, Gateway, IssuedServices, Metrics, Parts};
+use crate::config::Config;
+use crate::http::Api;
+use crate::metrics::Metrics;
+use crate::services::IssuedServices;
+use crate::{Brought, Gateway, Parts};
 
 /// Where the builtin issuer is, on the gateway's own address.
 const ISSUER: &str = "/issuer";

@@ -4,7 +4,8 @@ use ::config::Reader;
 use oidc::IssuerUrl;
 use service::{Role, Services, Settings};
 
-use crate::{Config, clients, rows};
+use crate::config::Config;
+use crate::{clients, rows};
 
 /// Finds hidden fields of routes that nobody has.
 pub(super) fn check_hidden_fields(reader: &mut Reader<'_>, config: &Config, services: Services) {
