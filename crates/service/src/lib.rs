@@ -34,7 +34,7 @@ use utoipa::openapi::OpenApi;
 pub use context::{Context, GatewayListener, Stores};
 pub use error::OpenError;
 pub use listen::Listen;
-pub use opened::{Loop, Opened};
+pub use opened::{Loop, Opened, StopOrder};
 pub use player::{Class, PlayerRoute, Row, SignedInUser, Who};
 pub use provided::{Open, Provided};
 pub use reach::Reach;

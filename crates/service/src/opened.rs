@@ -46,6 +46,13 @@ pub struct Loop {
     body: Box<dyn Fn(Drain) -> BoxFuture<'static, Result<(), LoopError>> + Send + Sync>,
 }
 
+/// Two loops of which one stops before the other is asked to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopOrder {
+    pub earlier: &'static str,
+    pub later: &'static str,
+}
+
 impl Loop {
     /// A loop that runs `body` with a clone of `state`, each time that it is started.
     pub fn new<T, Run>(
@@ -83,19 +90,34 @@ impl Loop {
         self
     }
 
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Lists what the loops say about the order in which they stop.
+    pub fn stop_orders(loops: &[Self]) -> Vec<StopOrder> {
+        let of_loop = |this: &Self| {
+            let later = this.name;
+            let after = this.stops_after.iter().map(move |earlier| StopOrder { earlier, later });
+            let earlier = this.name;
+            after
+                .chain(this.stops_before.iter().map(move |later| StopOrder { earlier, later }))
+                .collect::<Vec<_>>()
+        };
+        loops.iter().flat_map(of_loop).collect()
+    }
+
     /// Starts loops in their order.
     pub fn start_all(loops: Vec<Self>, process: &mut Process) {
-        let mut orders = Vec::new();
-        for Self { name, longest_downtime, stops_after, stops_before, body } in loops {
+        let orders = Self::stop_orders(&loops);
+        for Self { name, longest_downtime, body, .. } in loops {
             match longest_downtime {
                 Some(longest) => process.supervise_within(name, longest, body),
                 None => process.supervise(name, body),
             }
-            orders.extend(stops_after.into_iter().map(|earlier| (earlier, name)));
-            orders.extend(stops_before.into_iter().map(|later| (name, later)));
         }
         // Only now: a loop may name one that is started after it.
-        for (earlier, later) in orders {
+        for StopOrder { earlier, later } in orders {
             process.stop_after(later, &[earlier]);
         }
     }

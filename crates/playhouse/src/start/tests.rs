@@ -1,8 +1,10 @@
 //! Starts with lists of services that only tests have.
 
 mod providers;
+mod stop_order;
 
 use std::path::Path;
+use std::time::Duration;
 
 use config::Layers;
 use runtime::Metrics;
@@ -12,6 +14,8 @@ use url::Url;
 
 use super::*;
 use crate::REFERENCE;
+
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The settings of a process with embedded stores and `file`, and the folder of its database.
 fn settings(file: &str) -> (Settings, TempDir) {
