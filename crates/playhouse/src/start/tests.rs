@@ -1,5 +1,6 @@
 //! Starts with lists of services that only tests have.
 
+mod player_routes;
 mod providers;
 mod stop_order;
 
