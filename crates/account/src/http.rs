@@ -41,7 +41,7 @@ const LISTED: u32 = 100;
 )]
 pub struct Api;
 
-/// The routes. Whoever serves them lets in those who say who they are ([`http_server::Credentials::guard`]).
+/// Returns the routes. The server authenticates callers before these handlers run ([`http_server::Credentials::guard`]).
 pub fn routes(accounts: Accounts) -> Router {
     let routes = Router::new()
         .route("/sign-ins", post(sign_in))

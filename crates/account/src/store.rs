@@ -85,17 +85,15 @@ pub(crate) async fn ids_after(from: &mut impl Ask, after: Uuid, limit: u32) -> R
 
 /// Those of these users who exist and are not erased.
 pub(crate) async fn known(from: &mut impl Ask, users: &[UserId]) -> Result<Vec<UserId>, Error> {
-    let Some(last) = users.last() else { return Ok(Vec::new()) };
-    // Filled up to a power of two with the last, so that there are few texts and each is prepared once.
-    let filled = users.len().next_power_of_two();
-    let places = vec!["?"; filled].join(", ");
-    let text = format!("SELECT user_id FROM users WHERE state <> ? AND user_id IN ({places})");
+    const READ: &str = "SELECT user_id FROM users WHERE state <> ? AND user_id IN ({list})";
+    if users.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<&[u8]> = users.iter().map(|user| key(user.as_uuid())).collect();
+    let (text, padding) = db::list_text(READ, ids.len());
     let rows: Vec<(Vec<u8>,)> = on!(from, raw => {
-        let mut query = sqlx::query_as(AssertSqlSafe(text)).bind(UserState::Erased.word());
-        for user in users.iter().chain(std::iter::repeat_n(last, filled - users.len())) {
-            query = query.bind(key(user.as_uuid()));
-        }
-        query.fetch_all(raw).await?
+        let query = sqlx::query_as(text).bind(UserState::Erased.word());
+        db::bind_list!(query, ids, padding).fetch_all(raw).await?
     });
     rows.iter().map(|(id,)| Ok(UserId::from_uuid(uuid(id)?))).collect()
 }

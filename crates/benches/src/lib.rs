@@ -11,6 +11,25 @@ use std::path::PathBuf;
 
 pub use usage::Usage;
 
+/// The configuration that the benchmarks of the gateway begin with: any ports, and no limit that refuses an address or a player.
+pub const CONFIG: &str = r#"
+[listen]
+gateway = "127.0.0.1:0"
+internal = "127.0.0.1:0"
+admin = "127.0.0.1:0"
+open_match = "127.0.0.1:0"
+trusted_proxies = ["127.0.0.1"]
+[db]
+migrate = true
+[telemetry]
+log = "warn"
+[gateway.limits]
+address = "10000/s burst 1000000"
+read = "10000/s burst 1000000"
+write = "10000/s burst 1000000"
+stream = "10000/s burst 1000000"
+"#;
+
 /// Returns where the product is, once `cargo build --release --package playhouse` has built it.
 pub fn product() -> PathBuf {
     testkit::target().join("release").join("playhouse")

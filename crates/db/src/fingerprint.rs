@@ -2,7 +2,7 @@
 //!
 //! Form 1: SHA-256 over the name of the form, then each value as a tag, its length where that varies, and its bytes. Whole numbers are
 //! big-endian. A change of any of this, or of what a kind of request writes, would take a retry from before an upgrade for another
-//! request: it needs the next form, and [`IdempotencyKey::or_before`](crate::IdempotencyKey::or_before) for rows of the one before.
+//! request: it needs the next form, and [`Earlier::or_before`](crate::Earlier::or_before) for rows of the one before.
 
 use base::id::Uuid;
 use serde_json::Value;

@@ -30,8 +30,6 @@ pub struct IdempotencyKey {
     /// Of the caller and their key: callers do not get into each other's way.
     hash: [u8; 32],
     fingerprint: [u8; 32],
-    /// As a row of before this form of fingerprints has it.
-    before: Option<[u8; 32]>,
 }
 
 /// The key cannot be one.
@@ -46,10 +44,40 @@ pub enum Earlier {
     Nothing,
     /// It was done, with this answer.
     Answer(String),
-    /// The key was used for another request.
-    OtherRequest,
+    /// The key was used for another request, or for this one before there were forms of fingerprints: see
+    /// [`or_before`](Self::or_before).
+    OtherRequest(Recorded),
     /// What is recorded cannot be read, and why.
     Unreadable(String),
+}
+
+/// What is recorded under a key whose fingerprint is another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    fingerprint: [u8; 32],
+    answer: Option<String>,
+}
+
+impl Earlier {
+    /// Also recognises the request by what its fingerprint was made of before there were forms of fingerprints, so that a retry from
+    /// before an upgrade is answered as before. New rows are written in the new form.
+    ///
+    /// `request` is called only if the key is recorded with another fingerprint: no other request pays for the old form.
+    #[must_use]
+    pub fn or_before(self, request: impl FnOnce() -> Vec<u8>) -> Self {
+        match self {
+            Self::OtherRequest(Recorded { fingerprint, answer })
+                if fingerprint == <[u8; 32]>::from(Sha256::digest(request())) =>
+            {
+                Self::answered(answer)
+            }
+            same => same,
+        }
+    }
+
+    fn answered(answer: Option<String>) -> Self {
+        answer.map_or_else(|| Self::Unreadable("it has no answer".to_owned()), Self::Answer)
+    }
 }
 
 impl IdempotencyKey {
@@ -60,15 +88,7 @@ impl IdempotencyKey {
             return Err(BadKey);
         }
         let hash = Sha256::new().chain_update(caller).chain_update([0]).chain_update(key).finalize();
-        Ok(Self { hash: hash.into(), fingerprint: request.finish(), before: None })
-    }
-
-    /// Also knows the request by what its fingerprint was made of before there were forms of it, so that a retry from before an
-    /// upgrade is answered as before. New rows are written in the new form.
-    #[must_use]
-    pub fn or_before(mut self, request: &[u8]) -> Self {
-        self.before = Some(Sha256::digest(request).into());
-        self
+        Ok(Self { hash: hash.into(), fingerprint: request.finish() })
     }
 
     /// The row of the key, for people.
@@ -100,10 +120,10 @@ impl IdempotencyKey {
         let Ok(fingerprint) = <[u8; 32]>::try_from(fingerprint) else {
             return Earlier::Unreadable(format!("its fingerprint has {} bytes, not 32", fingerprint.len()));
         };
-        if fingerprint != self.fingerprint && Some(fingerprint) != self.before {
-            return Earlier::OtherRequest;
+        if fingerprint != self.fingerprint {
+            return Earlier::OtherRequest(Recorded { fingerprint, answer });
         }
-        answer.map_or_else(|| Earlier::Unreadable("it has no answer".to_owned()), Earlier::Answer)
+        Earlier::answered(answer)
     }
 
     /// Records the answer when the transaction is committed. If that fails with [`Error::Duplicate`], somebody else was faster
@@ -131,5 +151,35 @@ impl Db {
             Ok(removed)
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &[u8] = b"the old form";
+
+    fn judge(fingerprint: Option<&[u8]>, answer: Option<&str>) -> Earlier {
+        let key = IdempotencyKey::new("shop", "1", Fingerprint::of("test").text("new")).unwrap();
+        key.judge(fingerprint, answer.map(str::to_owned))
+    }
+
+    #[test]
+    fn the_old_form_is_built_only_for_a_key_with_another_fingerprint() {
+        let never = || -> Vec<u8> { panic!("nobody needs it") };
+        assert_eq!(judge(None, None).or_before(never), Earlier::Nothing);
+        let same = Fingerprint::of("test").text("new").finish();
+        assert_eq!(judge(Some(&same), Some("a")).or_before(never), Earlier::Answer("a".to_owned()));
+        assert!(matches!(judge(Some(&[1, 2]), Some("a")).or_before(never), Earlier::Unreadable(_)));
+    }
+
+    #[test]
+    fn a_request_from_before_the_forms_is_answered_as_before() {
+        let old: [u8; 32] = Sha256::digest(BEFORE).into();
+        let before = || BEFORE.to_vec();
+        assert_eq!(judge(Some(&old), Some("a")).or_before(before), Earlier::Answer("a".to_owned()));
+        assert!(matches!(judge(Some(&old), None).or_before(before), Earlier::Unreadable(_)));
+        assert!(matches!(judge(Some(&[7; 32]), Some("a")).or_before(before), Earlier::OtherRequest(_)));
     }
 }

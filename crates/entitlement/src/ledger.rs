@@ -13,6 +13,7 @@ use runtime::fault;
 use crate::answer::{Answer, Applied};
 use crate::error::Error;
 use crate::event;
+use crate::fingerprint::before_fingerprints;
 use crate::model::{Change, Effect, Entitlement, Holding};
 use crate::store::{self, Decided, KnownHolding};
 
@@ -134,10 +135,10 @@ impl Ledger {
     ) -> Result<Answer, Error> {
         let earlier = match (done.answers.get(request.key.hash()), known.first()) {
             (Some((key, answer)), _) if *key == request.key => Earlier::Answer(answer.clone()),
-            (Some(_), _) => Earlier::OtherRequest,
+            (Some(_), _) => return Err(Error::KeyReused),
             (None, known) => known.map_or(Earlier::Nothing, |known| known.earlier.clone()),
         };
-        match earlier {
+        match earlier.or_before(|| before_fingerprints(&request.changes)) {
             Earlier::Nothing => {}
             Earlier::Answer(answer) => {
                 let corrupt = |cause| self.db.corrupt("idempotency_keys", request.key.row(), cause);
@@ -146,7 +147,7 @@ impl Ledger {
             Earlier::Unreadable(cause) => {
                 return Err(self.db.corrupt("idempotency_keys", request.key.row(), cause).into());
             }
-            Earlier::OtherRequest => return Err(Error::KeyReused),
+            Earlier::OtherRequest(_) => return Err(Error::KeyReused),
         }
         let decided = decide(&request.changes, known, &done.latest)?;
         let answer = Answer::new(decided.iter().map(|decided| Applied::new(decided, now)).collect())?;

@@ -22,6 +22,7 @@ mod answer;
 mod erase;
 mod error;
 mod event;
+mod fingerprint;
 mod http;
 mod ledger;
 mod metrics;

@@ -3,20 +3,20 @@
 use std::time::Duration;
 
 use account::{AccountId, UserId};
-use base::{Clock, Timestamp};
-use db::{Db, Fingerprint, IdempotencyKey, Tx};
+use base::Clock;
+use db::{Db, IdempotencyKey, Tx};
 use hierlock::{Locks, Target};
 use outbox::Outbox;
 use runtime::batch::Batcher;
 use runtime::telemetry::TraceContext;
-use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::answer::{Answer, EntitlementView, HistoryEntry};
 use crate::error::Error;
+use crate::fingerprint::fingerprint;
 use crate::ledger::{Ledger, Request};
 use crate::metrics::Metrics;
-use crate::model::{Action, Change, Holding};
+use crate::model::{Change, Holding};
 use crate::store;
 
 /// How many changes one request may have.
@@ -128,8 +128,7 @@ impl Entitlements {
         changes.iter().try_for_each(|change| change.check(now))?;
         Ok(Request {
             caller: caller.to_owned(),
-            key: IdempotencyKey::new(caller, key, fingerprint(changes))?
-                .or_before(&before_fingerprints(changes)),
+            key: IdempotencyKey::new(caller, key, fingerprint(changes))?,
             changes: changes.to_vec(),
             traceparent: TraceContext::current().traceparent().map(str::to_owned),
         })
@@ -193,47 +192,6 @@ impl Entitlements {
     }
 }
 
-/// What makes two requests the same. A test pins it: see [`Fingerprint`].
-fn fingerprint(changes: &[Change]) -> Fingerprint {
-    let describe = |list: Fingerprint, change: &Change| {
-        let Change { holding: Holding { user, account, resource }, action, occurred_at, reference } = change;
-        list.text(action.word())
-            .id(user.as_uuid())
-            .id(account.as_uuid())
-            .text(resource)
-            .option(action.quantity(), Fingerprint::integer)
-            .option(valid_until(action), Fingerprint::integer)
-            .integer(occurred_at.as_millis())
-            .option(reference.as_deref(), Fingerprint::text)
-    };
-    Fingerprint::of("entitlement.apply").list(changes.iter(), describe)
-}
-
-/// What fingerprints were made of before there were forms of them.
-fn before_fingerprints(changes: &[Change]) -> Vec<u8> {
-    let describe = |change: &Change| {
-        let Change { holding: Holding { user, account, resource }, action, occurred_at, reference } = change;
-        json!([
-            action.word(),
-            user.as_uuid(),
-            account.as_uuid(),
-            resource,
-            action.quantity(),
-            valid_until(action),
-            occurred_at.as_millis(),
-            reference,
-        ])
-    };
-    Value::from_iter(changes.iter().map(describe)).to_string().into_bytes()
-}
-
-fn valid_until(action: &Action) -> Option<i64> {
-    match action {
-        Action::Grant { valid_until, .. } => valid_until.map(Timestamp::as_millis),
-        Action::Revoke { .. } => None,
-    }
-}
-
 /// Turns a conflict that outlasted all attempts, or a wait that was too long, into the error that callers see.
 fn still_running(error: Error) -> Error {
     match error {
@@ -244,40 +202,5 @@ fn still_running(error: Error) -> Error {
             Error::StillRunning(Box::new(error))
         }
         other => other,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use account::{AccountId, UserId};
-    use base::id::Uuid;
-
-    use super::*;
-
-    /// Computed once by another program. It never changes: a retry from before an upgrade would be refused.
-    #[test]
-    fn the_fingerprint_of_a_request_never_changes() {
-        let holding = Holding {
-            user: UserId::from_uuid(Uuid::from_u128(1)),
-            account: AccountId::from_uuid(Uuid::from_u128(2)),
-            resource: "sword".to_owned(),
-        };
-        let grant = Change {
-            holding: holding.clone(),
-            action: Action::Grant { quantity: Some(3), valid_until: Some(Timestamp::from_millis(5_000)) },
-            occurred_at: Timestamp::from_millis(1_000),
-            reference: Some("order 7".to_owned()),
-        };
-        let revoke = Change {
-            holding,
-            action: Action::Revoke { quantity: None },
-            occurred_at: Timestamp::from_millis(2_000),
-            reference: None,
-        };
-        let changes = [grant, revoke];
-        let hex: String = fingerprint(&changes).finish().iter().map(|byte| format!("{byte:02x}")).collect();
-        assert_eq!(hex, "65ce463c0c29f046b1c6d6aea340b1b1b72c7ca11aff2c756795ce21b6d2f5ca");
-        let before = r#"[["grant","00000000-0000-0000-0000-000000000001","00000000-0000-0000-0000-000000000002","sword",3,5000,1000,"order 7"],["revoke","00000000-0000-0000-0000-000000000001","00000000-0000-0000-0000-000000000002","sword",null,null,2000,null]]"#;
-        assert_eq!(String::from_utf8(before_fingerprints(&changes)).unwrap(), before);
     }
 }

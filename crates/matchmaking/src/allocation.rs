@@ -122,7 +122,7 @@ struct Data<'a> {
 impl Allocations {
     pub fn new(db: Db, outbox: Outbox, config: work_queue::Config, clock: Clock, metrics: Metrics) -> Self {
         let queues = outbox.queue().metrics().of(ABANDONED);
-        let queue = Queue::new(ABANDONED, db.clone(), config, queues, clock.clone()).unordered();
+        let queue = Queue::new(ABANDONED, db.clone(), config, queues, clock.clone()).unordered().into();
         Self(Arc::new(Inner { db, outbox, queue, clock, metrics }))
     }
 

@@ -46,6 +46,7 @@ pub struct Instruments {
     pub(crate) recorded: Counter,
     pub(crate) recovered: Counter,
     pub(crate) notified_unrecorded: Counter,
+    pub(crate) copies_failed: Counter,
     pub(crate) unrecorded_entries: Gauge,
     pub(crate) unrecorded_bytes: Gauge,
     pub(crate) held_back: Gauge,
@@ -112,6 +113,7 @@ impl Metrics {
             recorded: Counter::default(),
             recovered: Counter::default(),
             notified_unrecorded: Counter::default(),
+            copies_failed: Counter::default(),
             unrecorded_entries: Gauge::default(),
             unrecorded_bytes: Gauge::default(),
             held_back: Gauge::default(),
@@ -183,8 +185,13 @@ impl Instruments {
         counter("matches_recorded", "Matches recorded in SQL", &self.recorded);
         counter(
             "entries_recovered",
-            "Entries of matches that were recorded by the recovery",
+            "Entries of matches that were recorded and removed by the recovery",
             &self.recovered,
+        );
+        counter(
+            "copies_failed",
+            "Entries whose assignments could not be copied to assignments_url, by attempts",
+            &self.copies_failed,
         );
         counter(
             "entries_notified_unrecorded",
@@ -226,7 +233,7 @@ impl Instruments {
         let mut gauge = |name, help, gauge: &Gauge| registry.register(name, help, gauge.clone());
         gauge(
             "unrecorded_entries",
-            "Entries of matches that SQL does not have yet",
+            "Entries of matches that SQL does not have yet, or whose assignments are not copied yet",
             &self.unrecorded_entries,
         );
         gauge("unrecorded_bytes", "Bytes that those entries take", &self.unrecorded_bytes);

@@ -70,9 +70,9 @@ struct Waiting {
 /// What one step of the recovery did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Recovered {
-    /// Entries that were recorded.
+    /// Entries that were recorded and removed.
     pub entries: usize,
-    /// Entries that could not be recorded.
+    /// Entries that stay: they could not be recorded, or their assignments could not be copied.
     pub failed: usize,
     /// Whether there may be more.
     pub more: bool,
@@ -121,18 +121,15 @@ impl Recorder {
         let metrics = &self.rows.metrics;
         let mut recovered = Recovered { more: entries.len() >= RECOVERED_AT_ONCE, ..Recovered::default() };
         if !entries.is_empty() {
-            let recorded = self.rows.record(&entries, Instant::now() + RECORDED_WITHIN).await;
-            let done: Vec<Entry> = entries
-                .into_iter()
-                .zip(&recorded)
-                .filter(|(_, done)| **done)
-                .map(|(entry, _)| entry)
-                .collect();
+            let taken = entries.len();
+            let is_recorded = self.rows.record(&entries, Instant::now() + RECORDED_WITHIN).await;
+            let recorded = entries.into_iter().zip(is_recorded);
+            let recorded: Vec<Entry> =
+                recorded.filter_map(|(entry, is_recorded)| is_recorded.then_some(entry)).collect();
             fault::point("matchmaking.recovered");
-            self.store.notify(&done, Then::Remove).await?;
-            recovered.entries = done.len();
-            recovered.failed = recorded.len() - done.len();
-            metrics.recovered.inc_by(done.len() as u64);
+            recovered.entries = self.store.notify(&recorded, Then::Remove).await?.len();
+            recovered.failed = taken - recovered.entries;
+            metrics.recovered.inc_by(recovered.entries as u64);
         }
         let (entries, bytes) = self.store.unrecorded().await?;
         metrics.unrecorded_entries.set(entries.try_into().unwrap_or(i64::MAX));
@@ -140,7 +137,8 @@ impl Recorder {
         Ok(recovered)
     }
 
-    /// Recovers until told to stop. Where the tickets end with the process, nothing is left behind then.
+    /// Recovers until told to stop. Waits after a step that leaves entries behind, because the next step would take the same ones.
+    /// Where the tickets end with the process, nothing is left behind at the end.
     pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         while !drain.is_requested() {
             let recovered = self.tick().await?;

@@ -286,10 +286,12 @@ impl Store {
         each!(self, store => store.assign(groups).await)
     }
 
-    /// Pushes matches to their watchers, and keeps or removes their entries. Of an entry that is gone nobody is notified again.
-    pub async fn notify(&self, entries: &[Entry], then: Then) -> Result<(), Error> {
+    /// Pushes matches to their watchers, and keeps or removes their entries. The watchers of an entry that is gone are not notified
+    /// again. Returns the entries that were to be removed and are gone: an entry stays whose assignments could not be copied to the
+    /// server that they are read at.
+    pub async fn notify<'a>(&self, entries: &'a [Entry], then: Then) -> Result<Vec<&'a Entry>, Error> {
         if entries.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         each!(self, store => store.notify(entries, then).await)
     }
@@ -333,15 +335,8 @@ impl Store {
         each!(self, store => store.take_unrecorded(consumer, max, older_than).await)
     }
 
-    /// Removes entries. Nobody is notified.
-    pub async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
-        if entries.is_empty() {
-            return Ok(());
-        }
-        each!(self, store => store.remove(entries).await)
-    }
-
-    /// How many entries there are, and about how many bytes they take.
+    /// How many entries there are, and about how many bytes they take. Those that wait only for their assignments to be copied count,
+    /// too.
     pub async fn unrecorded(&self) -> Result<(u64, u64), Error> {
         each!(self, store => store.unrecorded().await)
     }

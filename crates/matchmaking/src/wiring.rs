@@ -148,7 +148,9 @@ fn give_back_loops(sweeper: Sweeper, calls: Arc<GiveBack>) -> [Loop; 3] {
             calls,
             |calls, drain| async move { calls.keep(drain).await },
         );
-    [sweep.down_at_most(LONGEST_DOWNTIME), call.down_at_most(LONGEST_DOWNTIME), keep]
+    // The relay publishes the events of the matches that it gives back.
+    let sweep = sweep.down_at_most(LONGEST_DOWNTIME).stops_before(outbox::RELAY);
+    [sweep, call.down_at_most(LONGEST_DOWNTIME), keep]
 }
 
 /// The loops that make and record matches.

@@ -17,7 +17,9 @@ use db::{Db, Tx};
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use serde::{Deserialize, Serialize};
-use work_queue::{Entry, Filter, Handler, Item, Keeper, New, Outcome, Queue, State, Unfit, Worker};
+use work_queue::{
+    Entry, Filter, Handler, Item, Keeper, New, Outcome, Queue, State, Unfit, Unordered, Worker,
+};
 
 use crate::dead::BuryBroadcast;
 use crate::model::{Addressed, Message};
@@ -64,14 +66,14 @@ pub struct Progress {
 
 /// The broadcasts that are under way. Clones are the same.
 #[derive(Clone, Debug)]
-pub struct Broadcasts(Queue);
+pub struct Broadcasts(Unordered);
 
 impl Broadcasts {
     pub fn new(db: &Db, config: &work_queue::Config, metrics: &work_queue::Metrics, clock: &Clock) -> Self {
         // One at a time per worker: each is long.
         let config = work_queue::Config { batch: 1, ..config.clone() };
         let queue = Queue::new(BROADCAST, db.clone(), config, metrics.of(BROADCAST), clock.clone());
-        Self(queue.unordered().on_failed(Arc::new(BuryBroadcast)))
+        Self(queue.on_failed(Arc::new(BuryBroadcast)).unordered())
     }
 
     pub(crate) fn push(&self, tx: &mut Tx, id: Uuid, broadcast: &Broadcast) {
@@ -90,9 +92,9 @@ impl Broadcasts {
         Ok(self.0.find(id).await?.map(progress))
     }
 
-    /// The broadcasts that are known, the newest first.
-    pub async fn list(&self, limit: u32) -> Result<Vec<Progress>, Error> {
-        Ok(self.0.list(Filter::All, limit).await?.into_iter().map(progress).collect())
+    /// Lists the broadcasts that are known, the newest first; or those in one state, the longest in it first.
+    pub async fn list(&self, filter: Filter, limit: u32) -> Result<Vec<Progress>, Error> {
+        Ok(self.0.list(filter, limit).await?.into_iter().map(progress).collect())
     }
 
     /// Stops a broadcast: it reaches no further player until it is resumed, also across restarts.
@@ -112,7 +114,7 @@ impl Broadcasts {
         notifications: Notifications,
         drain: Drain,
     ) -> Result<(), LoopError> {
-        let teller = Teller { queue: self.0.clone(), notifications, drain: drain.clone() };
+        let teller = Teller { queue: self.0.clone().into(), notifications, drain: drain.clone() };
         Worker::new(self.0.clone(), teller, process).run(drain).await
     }
 

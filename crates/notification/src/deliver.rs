@@ -26,7 +26,7 @@ use live::Live;
 use runtime::fault;
 use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::timeout;
-use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Worker};
+use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Unordered, Worker};
 
 use crate::Config;
 use crate::dead::Bury;
@@ -44,45 +44,50 @@ pub const WEBHOOK: &str = "notification_webhook";
 /// How long publishing to streams may take: a Redis that does not answer must not hold up the inboxes.
 const PUBLISH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The queues of all channels, and the ways out. Clones are the same.
+/// The queues of all channels, and where they deliver to. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Deliveries(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    live: Queue,
-    log: Queue,
-    webhook: Queue,
+    queues: ChannelQueues,
     streams: Live,
     webhooks: Webhooks,
     check: Check,
+}
+
+/// The queue of each channel.
+#[derive(Debug)]
+pub struct ChannelQueues {
+    live: Unordered,
+    log: Queue,
+    webhook: Queue,
+}
+
+impl ChannelQueues {
+    pub fn new(db: &Db, config: &Config, metrics: &work_queue::Metrics, clock: &Clock) -> Self {
+        let queue = |table, config: &work_queue::Config| {
+            let queue = Queue::new(table, db.clone(), config.clone(), metrics.of(table), clock.clone());
+            queue.on_failed(Arc::new(Bury)).unordered()
+        };
+        Self {
+            live: queue(LIVE, &config.delivery),
+            log: queue(LOG, &config.delivery).into(),
+            webhook: queue(WEBHOOK, &config.webhook_delivery).into(),
+        }
+    }
+
+    fn all(&self) -> [&Queue; 3] {
+        [&*self.live, &self.log, &self.webhook]
+    }
 }
 
 /// Whether notifications were published to the streams, and if not, why.
 pub(crate) type Published = Result<(), String>;
 
 impl Deliveries {
-    pub fn new(
-        db: &Db,
-        config: &Config,
-        metrics: &work_queue::Metrics,
-        streams: Live,
-        webhooks: Webhooks,
-        check: Check,
-        clock: &Clock,
-    ) -> Self {
-        let queue = |table, config: &work_queue::Config| {
-            let queue = Queue::new(table, db.clone(), config.clone(), metrics.of(table), clock.clone());
-            queue.unordered().on_failed(Arc::new(Bury))
-        };
-        Self(Arc::new(Inner {
-            live: queue(LIVE, &config.delivery),
-            log: queue(LOG, &config.delivery),
-            webhook: queue(WEBHOOK, &config.webhook_delivery),
-            streams,
-            webhooks,
-            check,
-        }))
+    pub fn new(queues: ChannelQueues, streams: Live, webhooks: Webhooks, check: Check) -> Self {
+        Self(Arc::new(Inner { queues, streams, webhooks, check }))
     }
 
     /// Adds the deliveries of what was made. Those to streams are claimed by this process.
@@ -102,9 +107,9 @@ impl Deliveries {
                 list.push((id, notification.user_id, channel.to_string(), payload.clone()));
             }
         }
-        self.0.live.push_claimed(tx, process, &items(&live));
-        self.0.log.push(tx, &items(&log));
-        self.0.webhook.push(tx, &items(&webhook));
+        self.0.queues.live.push_claimed(tx, process, &items(&live));
+        self.0.queues.log.push(tx, &items(&log));
+        self.0.queues.webhook.push(tx, &items(&webhook));
     }
 
     /// Publishes the notifications that were made to the streams of their players.
@@ -130,7 +135,7 @@ impl Deliveries {
             Ok(()) => Outcome::Done,
             Err(cause) => Outcome::NotTried(cause),
         };
-        if let Err(error) = self.0.live.finish_claimed(&ids, &outcome).await {
+        if let Err(error) = self.0.queues.live.finish_claimed(&ids, &outcome).await {
             tracing::warn!(
                 cause = chain(&error),
                 "notifications were published, but their deliveries are not finished: they are published again"
@@ -141,9 +146,9 @@ impl Deliveries {
     /// The queue of a channel, by its word.
     pub(crate) fn queue(&self, kind: &str) -> Option<&Queue> {
         match kind {
-            "live" => Some(&self.0.live),
-            "log" => Some(&self.0.log),
-            "webhook" => Some(&self.0.webhook),
+            "live" => Some(&self.0.queues.live),
+            "log" => Some(&self.0.queues.log),
+            "webhook" => Some(&self.0.queues.webhook),
             _ => None,
         }
     }
@@ -151,8 +156,10 @@ impl Deliveries {
     /// The deliveries of a notification that are known still, each with its channel.
     pub async fn of(&self, notification: Uuid) -> Result<Vec<(Channel, Entry)>, db::Error> {
         let webhooks =
-            self.0.webhooks.names().map(|name| (Channel::Webhook(name.to_owned()), &self.0.webhook));
-        let all = [(Channel::Live, &self.0.live), (Channel::Log, &self.0.log)].into_iter().chain(webhooks);
+            self.0.webhooks.names().map(|name| (Channel::Webhook(name.to_owned()), &self.0.queues.webhook));
+        let all = [(Channel::Live, &*self.0.queues.live), (Channel::Log, &self.0.queues.log)]
+            .into_iter()
+            .chain(webhooks);
         let mut found = Vec::new();
         for (channel, queue) in all {
             let entry = queue.find(delivery_id(notification, &channel)).await?;
@@ -168,7 +175,7 @@ impl Deliveries {
     /// Removes the deliveries to a user, whatever their state: also those whose notification is gone, and those to destinations that
     /// are no longer in the configuration.
     pub(crate) async fn erase(&self, tx: &mut Tx, user: Uuid) -> Result<(), db::Error> {
-        for queue in [&self.0.live, &self.0.log, &self.0.webhook] {
+        for queue in self.0.queues.all() {
             queue.remove_user_in(tx, user).await?;
         }
         Ok(())
@@ -176,7 +183,7 @@ impl Deliveries {
 
     /// Delivers what nobody has delivered at once, until told to stop.
     pub async fn run(&self, process: ProcessId, drain: Drain) -> Result<(), LoopError> {
-        let Inner { live, log, webhook, streams, webhooks, check } = &*self.0;
+        let Inner { queues: ChannelQueues { live, log, webhook }, streams, webhooks, check } = &*self.0;
         let live = Worker::new(live.clone(), check.before(LIVE, stream::ToStreams(streams.clone())), process);
         let log = Worker::new(log.clone(), check.before(LOG, log::ToLog), process);
         let to_webhooks = check.before(WEBHOOK, webhooks.handler(webhook.clone()));
@@ -198,7 +205,7 @@ impl Deliveries {
             let (keeper, stop) = (Keeper::new(queue.clone()), stop.clone());
             async move { ending(&stop, keeper.run(stop.clone())).await }
         };
-        let Inner { live, log, webhook, .. } = &*self.0;
+        let ChannelQueues { live, log, webhook } = &self.0.queues;
         let (live, log, webhook) = futures::join!(keep(live), keep(log), keep(webhook));
         live.and(log).and(webhook)
     }
@@ -207,11 +214,11 @@ impl Deliveries {
 /// The state of a delivery or a broadcast, in a word.
 pub(crate) const fn state_word(state: State) -> &'static str {
     match state {
-        State::Pending => "PENDING",
         State::InFlight => "PROCESSING",
         State::Done => "SENT",
-        State::Failed | State::Skipped => "FAILED",
+        State::Skipped => State::Failed.word(),
         State::Held => "STOPPED",
+        State::Pending | State::Failed => state.word(),
     }
 }
 

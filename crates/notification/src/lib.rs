@@ -47,7 +47,7 @@ pub use self::config::{Config, Language, TemplateConfig, TextConfig};
 pub use self::service::{Notifications, Parts};
 pub use broadcast::{BROADCAST, Broadcasts, Progress};
 pub use dead::{KINDS, Letter, Letters, Replayed};
-pub use deliver::{Check, Deliveries, LIVE, LOG, WEBHOOK, Webhooks};
+pub use deliver::{ChannelQueues, Check, Deliveries, LIVE, LOG, WEBHOOK, Webhooks};
 pub use erase::EraseInbox;
 pub use error::Error;
 pub use http::{Api, routes};

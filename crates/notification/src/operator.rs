@@ -11,6 +11,7 @@ use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use service::{Open, Provided};
+use work_queue::Filter;
 
 use crate::deliver::state_word;
 use crate::http::problem;
@@ -185,6 +186,7 @@ async fn follow(
 
 #[derive(Deserialize)]
 struct BroadcastsQuery {
+    state: Option<String>,
     limit: Option<u32>,
 }
 
@@ -192,8 +194,16 @@ async fn broadcasts(
     Open(notifications): Open<Notifications>,
     Query(query): Query<BroadcastsQuery>,
 ) -> Result<Json<Value>, Problem> {
+    let filter = match query.state.as_deref() {
+        None | Some("all") => Filter::All,
+        Some("open") => Filter::Open,
+        Some("sent") => Filter::Done,
+        Some("failed") => Filter::Failed,
+        Some("stopped") => Filter::Held,
+        Some(_) => return Err(invalid("state is one of all, open, sent, failed, stopped.".to_owned())),
+    };
     let limit = query.limit.unwrap_or(LISTED).clamp(1, MOST);
-    let broadcasts = notifications.broadcasts().list(limit).await.map_err(problem)?;
+    let broadcasts = notifications.broadcasts().list(filter, limit).await.map_err(problem)?;
     Ok(Json(json!({ "broadcasts": broadcasts.iter().map(progress).collect::<Vec<_>>() })))
 }
 

@@ -63,8 +63,7 @@ pub struct Sent {
 impl Notifications {
     /// Tells users. Also says whether that had been done before, under the same key.
     pub async fn send(&self, caller: &str, key: &str, request: &Request) -> Result<(Sent, bool), Error> {
-        let key = IdempotencyKey::new(caller, key, request.fingerprint())?
-            .or_before(request.before_fingerprints().as_bytes());
+        let key = IdempotencyKey::new(caller, key, request.fingerprint())?;
         let message = Arc::new(self.message(request)?);
         // Before the transaction: whoever has a connection and waits for another one may wait for ever.
         let known = match &request.to {
@@ -84,14 +83,15 @@ impl Notifications {
         message: &Arc<Message>,
     ) -> Result<((Sent, bool), Made), Error> {
         let mut tx = self.begin().await?;
-        match key.earlier(&mut tx).await? {
+        let earlier = key.earlier(&mut tx).await?;
+        match earlier.or_before(|| request.before_fingerprints().into_bytes()) {
             Earlier::Answer(answer) => {
                 let corrupt = |cause| self.0.db.corrupt("idempotency_keys", key.row(), cause);
                 let sent = serde_json::from_str(&answer).map_err(corrupt)?;
                 Ok(((sent, true), Made::default()))
             }
             Earlier::Unreadable(cause) => Err(self.0.db.corrupt("idempotency_keys", key.row(), cause).into()),
-            Earlier::OtherRequest => Err(Error::KeyReused),
+            Earlier::OtherRequest(_) => Err(Error::KeyReused),
             Earlier::Nothing => {
                 let (sent, made) = self.send_in(&mut tx, request, known, message).await?;
                 // It is made of plain values.

@@ -12,7 +12,6 @@ use std::time::Duration;
 use base::Timestamp;
 use base::id::Uuid;
 use db::{Db, Error, InsertText, Tx, Value};
-use sqlx::AssertSqlSafe;
 
 use crate::model::{Addressed, Notification};
 use crate::service::MadeOne;
@@ -35,6 +34,7 @@ const INSERT: &str = "INSERT INTO notification (user_id, position, notification_
 /// Begins a transaction that takes in events and records their ids, in one round trip. Also returns which of them are new. Another
 /// transaction that takes in one of them waits for this one to end.
 pub(crate) async fn begin_intake(db: &Db, events: &[Uuid]) -> Result<(Tx, HashSet<Uuid>), Error> {
+    const NEW: &str = "SELECT event_id FROM notification_event WHERE batch = ? AND event_id IN ({list})";
     // In one order, so that two who take in the same ones do not wait for each other.
     let mut events = events.to_vec();
     events.sort_unstable();
@@ -49,17 +49,10 @@ pub(crate) async fn begin_intake(db: &Db, events: &[Uuid]) -> Result<(Tx, HashSe
     if added == events.len() as u64 {
         return Ok((tx, events.into_iter().collect()));
     }
-    let filled = events.len().next_power_of_two();
-    let select = format!(
-        "SELECT event_id FROM notification_event WHERE batch = ? AND event_id IN ({})",
-        list("?", filled)
-    );
+    let ids = all_bytes(&events);
+    let (text, padding) = db::list_text(NEW, ids.len());
     let rows: Vec<(Vec<u8>,)> = db::on!(tx, connection => {
-        let mut query = sqlx::query_as(AssertSqlSafe(select)).bind(batch);
-        for event in padded(&events, filled) {
-            query = query.bind(event.as_bytes().to_vec());
-        }
-        query.fetch_all(connection).await?
+        db::bind_list!(sqlx::query_as(text).bind(batch), ids, padding).fetch_all(connection).await?
     });
     Ok((tx, rows.iter().map(|(event,)| uuid(event)).collect()))
 }
@@ -159,15 +152,14 @@ async fn reserve_some(tx: &mut Tx, counts: &[(Uuid, i64)]) -> Result<Vec<(Uuid, 
 
 /// The last positions of these users, as far as they have any.
 pub(crate) async fn heads(db: &Db, users: &[Uuid]) -> Result<HashMap<Uuid, i64>, Error> {
-    let (text, filled) = heads_text(users.len());
+    const HEADS: &str =
+        "SELECT user_id, position FROM notification_head WHERE erased_at IS NULL AND user_id IN ({list})";
+    let ids = all_bytes(users);
+    let (text, padding) = db::list_text(HEADS, ids.len());
     let reading = async {
         let mut connection = db.connection().await?;
         let rows: Vec<(Vec<u8>, i64)> = db::on!(connection, raw => {
-            let mut query = sqlx::query_as(AssertSqlSafe(text));
-            for user in padded(users, filled) {
-                query = query.bind(user.as_bytes().to_vec());
-            }
-            query.fetch_all(raw).await?
+            db::bind_list!(sqlx::query_as(text), ids, padding).fetch_all(raw).await?
         });
         Ok(rows.iter().map(|(user, head)| (uuid(user), *head)).collect())
     };
@@ -176,48 +168,29 @@ pub(crate) async fn heads(db: &Db, users: &[Uuid]) -> Result<HashMap<Uuid, i64>,
 
 /// Those of these users who were erased.
 pub(crate) async fn erased(db: &Db, users: &[Uuid]) -> Result<HashSet<Uuid>, Error> {
-    let filled = users.len().max(1).next_power_of_two();
-    let text = format!(
-        "SELECT user_id FROM notification_head WHERE erased_at IS NOT NULL AND user_id IN ({})",
-        list("?", filled)
-    );
+    const ERASED: &str =
+        "SELECT user_id FROM notification_head WHERE erased_at IS NOT NULL AND user_id IN ({list})";
+    let ids = all_bytes(users);
+    let (text, padding) = db::list_text(ERASED, ids.len());
     let reading = async {
         let mut connection = db.connection().await?;
         let rows: Vec<(Vec<u8>,)> = db::on!(connection, raw => {
-            let mut query = sqlx::query_as(AssertSqlSafe(text));
-            for user in padded(users, filled) {
-                query = query.bind(user.as_bytes().to_vec());
-            }
-            query.fetch_all(raw).await?
+            db::bind_list!(sqlx::query_as(text), ids, padding).fetch_all(raw).await?
         });
         Ok(rows.iter().map(|(user,)| uuid(user)).collect())
     };
     db.bounded(reading).await
 }
 
-fn heads_text(users: usize) -> (String, usize) {
-    let filled = users.max(1).next_power_of_two();
-    let text = format!(
-        "SELECT user_id, position FROM notification_head WHERE erased_at IS NULL AND user_id IN ({})",
-        list("?", filled)
-    );
-    (text, filled)
-}
-
-fn padded(users: &[Uuid], filled: usize) -> impl Iterator<Item = Uuid> {
-    let last = users.last().copied().unwrap_or_default();
-    users.iter().copied().chain(std::iter::repeat_n(last, filled - users.len()))
+/// Ids as they are bound.
+fn all_bytes(ids: &[Uuid]) -> Vec<&[u8]> {
+    ids.iter().map(|id| &id.as_bytes()[..]).collect()
 }
 
 /// Texts and data as they are kept.
 fn written(notification: &Notification) -> (String, String) {
     // They are made of plain values.
     (serde_json::to_string(&notification.texts).unwrap_or_default(), notification.data.to_string())
-}
-
-/// So many places.
-fn list(place: &str, count: usize) -> String {
-    vec![place; count].join(", ")
 }
 
 pub(crate) fn uuid(bytes: &[u8]) -> Uuid {

@@ -17,8 +17,8 @@ use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use crate::{
-    Api, Broadcasts, Check, Config, Deliveries, EraseInbox, Inbox, Intake, MIGRATIONS, Metrics,
-    Notifications, Parts, Rules, Webhooks, Wrong, operator, routes,
+    Api, Broadcasts, ChannelQueues, Check, Config, Deliveries, EraseInbox, Inbox, Intake, MIGRATIONS,
+    Metrics, Notifications, Parts, Rules, Webhooks, Wrong, operator, routes,
 };
 
 /// To notify players.
@@ -85,7 +85,8 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         .map_err(|source| OpenError::unusable("notification.webhooks", source))?;
     let metrics = context.metrics.register(Metrics::new);
     let check = Check::new(db.clone(), clock.clone(), metrics.clone());
-    let deliveries = Deliveries::new(db, config, &queues, live.clone(), webhooks, check, clock);
+    let channels = ChannelQueues::new(db, config, &queues, clock);
+    let deliveries = Deliveries::new(channels, live.clone(), webhooks, check);
     accounts.on_erase(Arc::new(EraseInbox::new(deliveries.clone())));
     // The settings have been checked for this.
     let rules = Rules::new(config, &context.services.events())

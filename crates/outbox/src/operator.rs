@@ -235,15 +235,11 @@ fn summary(entry: &Entry) -> Value {
     })
 }
 
-/// As the outbox names them.
+/// The state of a row in a word: here an item that is done is published.
 const fn state_word(state: ItemState) -> &'static str {
     match state {
-        ItemState::Pending => "PENDING",
-        ItemState::InFlight => "IN_FLIGHT",
         ItemState::Done => "PUBLISHED",
-        ItemState::Failed => "FAILED",
-        ItemState::Skipped => "SKIPPED",
-        ItemState::Held => "HELD",
+        other => other.word(),
     }
 }
 

@@ -212,16 +212,21 @@ fn outcome(events: &[Event], results: &[Published], passing: Passing) -> Outcome
     if let Some(hopeless) = errors().find(|error| error.is_hopeless()) {
         return match events {
             [_] => Outcome::Failed(chain(hopeless)),
-            // Only what can never be published is to fail. The rest is published again, under the ids that the bus knows.
-            _ => Outcome::Split(events.iter().map(part).collect()),
+            // Only the hopeless event is to fail. A stored event is not published again: the bus may have forgotten its id by then.
+            _ => Outcome::Split(events.iter().zip(results).map(part).collect()),
         };
     }
     errors().next().map_or(Outcome::Done, |error| passing.outcome(chain(error)))
 }
 
 /// An event of a batch row as a row of its own.
-fn part(event: &Event) -> Part {
-    Part { id: *event.id.as_uuid(), key: crate::key(event), payload: event::encode(event) }
+fn part((event, result): (&Event, &Published)) -> Part {
+    Part {
+        id: *event.id.as_uuid(),
+        key: crate::key(event),
+        payload: event::encode(event),
+        is_done: result.is_ok(),
+    }
 }
 
 /// Whether the bus did not store an event that it may store later.

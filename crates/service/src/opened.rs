@@ -46,13 +46,6 @@ pub struct Loop {
     body: Box<dyn Fn(Drain) -> BoxFuture<'static, Result<(), LoopError>> + Send + Sync>,
 }
 
-/// Two loops of which one stops before the other is asked to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StopOrder {
-    pub earlier: &'static str,
-    pub later: &'static str,
-}
-
 impl Loop {
     /// A loop that runs `body` with a clone of `state`, each time that it is started.
     pub fn new<T, Run>(
@@ -90,21 +83,19 @@ impl Loop {
         self
     }
 
-    pub fn name(&self) -> &'static str {
+    /// The name of the loop, unique in a process.
+    pub const fn name(&self) -> &'static str {
         self.name
     }
 
-    /// Lists what the loops say about the order in which they stop.
+    /// Lists the orders in which these loops stop, as they declare them.
     pub fn stop_orders(loops: &[Self]) -> Vec<StopOrder> {
-        let of_loop = |this: &Self| {
-            let later = this.name;
-            let after = this.stops_after.iter().map(move |earlier| StopOrder { earlier, later });
-            let earlier = this.name;
-            after
-                .chain(this.stops_before.iter().map(move |later| StopOrder { earlier, later }))
-                .collect::<Vec<_>>()
+        let declared = |own: &Self| -> Vec<StopOrder> {
+            let after = own.stops_after.iter().map(|earlier| StopOrder { earlier, later: own.name });
+            let before = own.stops_before.iter().map(|later| StopOrder { earlier: own.name, later });
+            after.chain(before).collect()
         };
-        loops.iter().flat_map(of_loop).collect()
+        loops.iter().flat_map(declared).collect()
     }
 
     /// Starts loops in their order.
@@ -121,6 +112,13 @@ impl Loop {
             process.stop_after(later, &[earlier]);
         }
     }
+}
+
+/// Two loops, of which the later one runs until the earlier one has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StopOrder {
+    pub earlier: &'static str,
+    pub later: &'static str,
 }
 
 impl fmt::Debug for Loop {

@@ -235,7 +235,7 @@ impl Connection {
         command.exec_async(&mut self.admin).await.map_err(io::Error::other)
     }
 
-    /// Redis logs what it refuses to whom, also if the script caught the error.
+    /// Reads the refusals that Redis logged, those that a script caught included.
     async fn look_for_refusals(&mut self) -> io::Result<()> {
         let log = redis::cmd("ACL").arg("LOG").query_async(&mut self.admin).await;
         let log: Vec<HashMap<String, redis::Value>> = log.map_err(io::Error::other)?;

@@ -1,5 +1,6 @@
 //! Asking servers of ours over HTTP, with JSON.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use reqwest::{Client, RequestBuilder, StatusCode};
@@ -8,13 +9,15 @@ use serde_json::Value;
 /// Ample: browsers are asked to wait for pages, and Keycloak is slow at first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client that keeps no connection, so that it does not depend on the runtime that used it last.
-pub(crate) fn client() -> Client {
-    let builder = Client::builder().pool_max_idle_per_host(0).timeout(PATIENCE).no_proxy();
-    builder
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
-        .expect("an HTTP client without options that may fail")
+/// One client for all: to build one reads the certificates of the system, which takes longer than most answers. It keeps no connection,
+/// so that it does not depend on the runtime that used it last.
+pub(crate) fn client() -> &'static Client {
+    static CLIENT: LazyLock<Client> = LazyLock::new(|| {
+        let builder = Client::builder().pool_max_idle_per_host(0).timeout(PATIENCE).no_proxy();
+        let builder = builder.redirect(reqwest::redirect::Policy::none());
+        builder.build().expect("an HTTP client without options that may fail")
+    });
+    &CLIENT
 }
 
 /// The status and the JSON of an answer; `null` if there is none.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use futures::future::try_join_all;
+use futures::future::{join_all, try_join_all};
 use serde_json::Value;
 
 use crate::eventually::eventually;
@@ -17,8 +17,8 @@ const SIZE: usize = 3;
 /// How often other ports are tried for the routes between them.
 const ATTEMPTS: u32 = 3;
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A paused server accepts the connection and says nothing.
-const ONE_LOOK: Duration = Duration::from_secs(2);
+/// A paused server accepts the connection and answers nothing; one under load takes its time.
+const ONE_LOOK: Duration = Duration::from_secs(5);
 /// The account of clients, those without credentials included.
 const ACCOUNT: &str = "GAME";
 
@@ -91,16 +91,13 @@ impl NatsCluster {
 
     /// The number of the server that leads a stream with replicas; `None` while nobody does.
     pub async fn leader_of(&self, stream: &str) -> Option<usize> {
-        for (n, node) in self.nodes.iter().enumerate() {
-            let Some(state) = stream_state(node, stream).await else { continue };
-            // Its own word counts: the others may remember a leader that is gone. One that has just started claims every stream, and knows
-            // no replicas.
-            let group = &state["cluster"];
-            if group["leader"] == *node.name() && group["replicas"].is_array() {
-                return Some(n);
-            }
-        }
-        None
+        let states = join_all(self.nodes.iter().map(|node| stream_state(node, stream))).await;
+        // Its own word counts: the others may remember a leader that is gone. One that has just started claims every stream, and knows no
+        // replicas.
+        let leads =
+            |node: &Nats, group: &Value| group["leader"] == *node.name() && group["replicas"].is_array();
+        let mut states = self.nodes.iter().zip(states);
+        states.position(|(node, state)| state.is_some_and(|state| leads(node, &state["cluster"])))
     }
 
     /// Waits until every server is up, all know the leader of the cluster, and every replica of every stream has caught up.

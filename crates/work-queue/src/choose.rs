@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use base::Timestamp;
-use db::Error;
+use db::{Error, ListStatement, bind_list};
 use sqlx::AssertSqlSafe;
 
 use crate::Queue;
 use crate::item::{FAILED, OPEN, SKIPPED};
-use crate::statement::{ListStatement, Text, bind_list};
+use crate::statement::Text;
 
 /// How many items are decided on in one transaction.
 const AT_ONCE: usize = 500;
@@ -99,11 +99,15 @@ impl Queue {
     /// meanwhile is not decided on twice.
     pub async fn decide_failed(&self, choice: &Choice, decision: Decision) -> Result<u64, Error> {
         let (mut decided, mut after) = (0, 0);
-        while let Some((changed, last)) = self.db.bounded(self.decide_some(choice, decision, after)).await? {
+        loop {
+            // A worker that claims items behind these at this moment may be the other side of a deadlock.
+            let deciding = || self.db.bounded(self.decide_some(choice, decision, after));
+            let Some((changed, last)) = db::retrying(Error::is_conflict, deciding).await? else {
+                return Ok(decided);
+            };
             decided += changed;
             after = last;
         }
-        Ok(decided)
     }
 
     /// Decides on the next items. Returns how many, and the last number; none if there are no more.

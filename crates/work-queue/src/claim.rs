@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use base::Timestamp;
 use base::id::ProcessId;
-use db::{Error, Tx};
+use db::{Error, ListStatement, Tx, bind_list};
 use sqlx::AssertSqlSafe;
 use tokio::time::Instant;
 
 use crate::item::{FAILED, SKIPPED, uuid};
 use crate::queue::{Queue, is_finished};
-use crate::statement::{ListStatement, Text, bind_list};
+use crate::statement::Text;
 use crate::{Item, State};
 
 /// When to look again at an item whose predecessor waits for an operator. Whoever lets it go on does not wait for this.

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::id::Uuid;
-use db::{Error, Tx};
+use db::{Error, ListStatement, Tx};
 use sqlx::AssertSqlSafe;
 
 use crate::Queue;
 use crate::claim::millis;
 use crate::item::{DONE, FAILED, OPEN, SKIPPED, key_hash};
-use crate::statement::{IDS_AT_ONCE, ListStatement, Names, Text, bind_names};
+use crate::statement::{IDS_AT_ONCE, Names, Text, bind_names};
 
 /// The item is not in a state for this.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

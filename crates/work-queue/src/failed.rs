@@ -39,7 +39,7 @@ db::row! {
 }
 
 impl Queue {
-    /// Reads and locks those of the items that are still ours, before they are marked as failed.
+    /// Reads and locks those of the items that are still ours, before they are marked as failed or split.
     pub(crate) async fn lock_ours(
         &self,
         tx: &mut Tx,

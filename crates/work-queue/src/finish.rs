@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use base::id::Uuid;
-use db::{Error, Tx};
+use db::{Error, ListStatement, Tx, bind_list};
 use tokio::time::Instant;
 
 use crate::claim::millis;
 use crate::item::{DONE, FAILED, OPEN};
 use crate::queue::BORN_CLAIMED;
-use crate::statement::{IDS_AT_ONCE, ListStatement, Names, Text, bind_list, bind_names};
-use crate::{Item, New, Outcome, Part, Queue};
+use crate::statement::{IDS_AT_ONCE, Names, Text, bind_names};
+use crate::{Item, Outcome, Part, Queue};
 
 /// How long a cause may be.
 const CAUSE: usize = 1_000;
@@ -103,19 +103,11 @@ impl EndTexts {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
     Done,
-    Again {
-        attempts: u32,
-        at_least: Duration,
-        cause: String,
-    },
+    Again { attempts: u32, at_least: Duration, cause: String },
     Failed(String),
     NotTried(String),
-    Later {
-        after: Duration,
-        cause: String,
-    },
-    /// Parts, and whose they are.
-    Split(Uuid, Vec<Part>),
+    Later { after: Duration, cause: String },
+    Split(Vec<Part>),
 }
 
 impl Queue {
@@ -125,7 +117,7 @@ impl Queue {
         // Those that were claimed with their push.
         let mut born: BTreeMap<End, Vec<Uuid>> = BTreeMap::new();
         for (item, outcome) in outcomes {
-            let end = self.end(item.attempts, item.user, outcome);
+            let end = self.end(item.attempts, outcome);
             if item.number == Item::NO_NUMBER {
                 born.entry(end).or_default().push(item.id);
             } else {
@@ -141,10 +133,10 @@ impl Queue {
         Ok(finished)
     }
 
-    /// Writes down what became of items that were [pushed as claimed](Self::push_claimed), unless their lease has ended and somebody
+    /// Writes down what became of items that were [pushed as claimed](crate::Unordered::push_claimed), unless their lease has ended and somebody
     /// else has claimed them. What was not tried any worker may claim at once.
     pub async fn finish_claimed(&self, ids: &[Uuid], outcome: &Outcome) -> Result<Finished, Error> {
-        let end = self.end(BORN_CLAIMED, Uuid::nil(), outcome);
+        let end = self.end(BORN_CLAIMED, outcome);
         let groups: Vec<(&End, i64, Names<'_>)> = named(&end, ids).collect();
         let finished = self.write(&groups).await?;
         if finished.not_tried > 0 {
@@ -153,7 +145,7 @@ impl Queue {
         Ok(finished)
     }
 
-    fn end(&self, attempts: u32, user: Uuid, outcome: &Outcome) -> End {
+    fn end(&self, attempts: u32, outcome: &Outcome) -> End {
         let short = |cause: &str| cause.chars().take(CAUSE).collect();
         let again = |at_least: Duration, cause: &str| {
             if attempts < self.config.max_attempts {
@@ -169,7 +161,7 @@ impl Queue {
             Outcome::Failed(cause) => End::Failed(short(cause)),
             Outcome::NotTried(cause) => End::NotTried(short(cause)),
             Outcome::Later { after, cause } => End::Later { after: *after, cause: short(cause) },
-            Outcome::Split(parts) => End::Split(user, parts.clone()),
+            Outcome::Split(parts) => End::Split(parts.clone()),
         }
     }
 
@@ -184,7 +176,7 @@ impl Queue {
             for (end, lease, names) in groups {
                 let changed = self.write_group(&mut tx, end, *lease, *names).await?;
                 let count = match end {
-                    End::Done | End::Split(..) => &mut finished.done,
+                    End::Done | End::Split(_) => &mut finished.done,
                     End::Again { .. } => &mut finished.again,
                     End::Failed(_) => &mut finished.failed,
                     End::NotTried(_) => &mut finished.not_tried,
@@ -217,10 +209,15 @@ impl Queue {
             End::Failed(cause) => (&texts.failed, None, Some(cause)),
             End::NotTried(cause) => (&texts.not_tried, None, Some(cause)),
             End::Later { after, cause } => (&texts.later, Some(*after), Some(cause)),
-            End::Split(..) => (&texts.remove, None, None),
+            End::Split(_) => (&texts.remove, None, None),
         };
-        if let (End::Failed(cause), true) = (end, self.on_failed.is_some()) {
-            let items = self.lock_ours(tx, names, lease).await?;
+        let is_read = match end {
+            End::Failed(_) => self.on_failed.is_some(),
+            End::Split(_) => true,
+            _ => false,
+        };
+        let items = if is_read { self.lock_ours(tx, names, lease).await? } else { Vec::new() };
+        if let End::Failed(cause) = end {
             self.tell_failed(tx, &items, cause).await?;
         }
         let (text, padding) = statement.of(names.len());
@@ -234,15 +231,22 @@ impl Queue {
             }
             bind_names!(query.bind(lease), names, padding).execute(connection).await?.rows_affected()
         });
-        if let (End::Split(user, parts), 1..) = (end, changed) {
+        if let End::Split(parts) = end {
+            self.write_parts(tx, &items, parts).await?;
+        }
+        Ok(changed.try_into().unwrap_or(usize::MAX))
+    }
+
+    /// Writes the parts of items that were still ours and are removed.
+    async fn write_parts(&self, tx: &mut Tx, items: &[Item], parts: &[Part]) -> Result<(), Error> {
+        for item in items {
             for part in parts {
-                let Part { id, key, payload } = part;
-                self.push_missing(tx, &[New { id: *id, user: *user, key, payload }]);
+                self.push_part(tx, item, part);
                 // Parts of a large item are large together: a server takes messages up to some size only.
                 tx.write().await?;
             }
         }
-        Ok(changed.try_into().unwrap_or(usize::MAX))
+        Ok(())
     }
 
     /// Makes the lease last from now on, for those items that are still ours. Says how many they are, and until when.

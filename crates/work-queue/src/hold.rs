@@ -7,9 +7,9 @@ use db::Error;
 
 use crate::item::{HELD, OPEN};
 use crate::statement::Names;
-use crate::{Queue, Unfit};
+use crate::{Unfit, Unordered};
 
-impl Queue {
+impl Unordered {
     /// Stops an item that is pending or in flight, until it is [resumed](Self::resume). A worker that has it loses it: what it
     /// [saves](Self::save) or finishes afterwards changes nothing. Nobody removes it meanwhile, however long that is.
     pub async fn hold(&self, id: Uuid) -> Result<Result<(), Unfit>, Error> {

@@ -74,12 +74,15 @@ pub enum Outcome {
     Split(Vec<Part>),
 }
 
-/// An item that takes the place of another one, whose user it keeps.
+/// An item that takes the place of another one. It keeps that item's user, and counts as claimed when that item was: a worker may
+/// have done it before.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Part {
     pub id: Uuid,
     pub key: String,
     pub payload: Vec<u8>,
+    /// Whether this part of the work is done. It is kept as a done item, and no worker gets it.
+    pub is_done: bool,
 }
 
 /// The state of an item as an operator sees it.
@@ -106,6 +109,18 @@ pub(crate) const SKIPPED: i32 = 3;
 pub(crate) const HELD: i32 = 4;
 
 impl State {
+    /// The state in a word, for operators. A queue whose users know a state by another word says so itself.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pending => "PENDING",
+            Self::InFlight => "IN_FLIGHT",
+            Self::Done => "DONE",
+            Self::Failed => "FAILED",
+            Self::Skipped => "SKIPPED",
+            Self::Held => "HELD",
+        }
+    }
+
     pub(crate) const fn of(state: i32, is_held: bool) -> Self {
         match (state, is_held) {
             (OPEN, false) => Self::Pending,

@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use db::Error;
+use db::{Error, ListStatement, bind_list};
 use runtime::lifecycle::{Drain, LoopError};
 use sqlx::AssertSqlSafe;
 
 use crate::Queue;
 use crate::claim::millis;
 use crate::item::{DONE, FAILED, OPEN, SKIPPED};
-use crate::statement::{ListStatement, Text, bind_list};
+use crate::statement::Text;
 
 /// How many items are removed at once: few, so that nobody waits for it.
 const REMOVED_AT_ONCE: usize = 500;
@@ -51,8 +51,8 @@ impl KeepTexts {
 }
 
 impl Keeper {
-    pub fn new(queue: Queue) -> Self {
-        Self(queue)
+    pub fn new(queue: impl Into<Queue>) -> Self {
+        Self(queue.into())
     }
 
     /// Removes some of what is old, and says how many.

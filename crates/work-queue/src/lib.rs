@@ -2,7 +2,7 @@
 //!
 //! An item is [pushed](Queue::push) in the transaction that makes it necessary, so it exists just when that was committed. A
 //! [`Worker`] claims a batch for a while (the lease), hands it to its [`Handler`] and writes down what became of each item. Whoever
-//! pushes may also [have claimed](Queue::push_claimed) an item with that, and do it as soon as it is committed.
+//! pushes may also [have claimed](Unordered::push_claimed) an item with that, and do it as soon as it is committed.
 //!
 //! # Promises
 //! - **Nothing is lost.** A worker that dies leaves a lease that ends, and somebody else claims the item.
@@ -41,6 +41,7 @@ mod operator;
 mod queue;
 mod statement;
 mod table;
+mod unordered;
 mod worker;
 
 pub use choose::{Choice, Decision};
@@ -54,4 +55,5 @@ pub use keep::Keeper;
 pub use metrics::Metrics;
 pub use operator::{BlockedKey, Entry, Filter};
 pub use queue::Queue;
+pub use unordered::Unordered;
 pub use worker::{Handler, Report, Worker};

@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use base::Timestamp;
 use base::id::Uuid;
-use db::Error;
+use db::{Error, ListStatement, bind_list};
 use sqlx::AssertSqlSafe;
 
-use crate::item::{DONE, FAILED, OPEN, SKIPPED, uuid};
-use crate::statement::{ListStatement, Text, bind_list};
+use crate::item::{DONE, FAILED, HELD, OPEN, SKIPPED, uuid};
+use crate::statement::Text;
 use crate::{Queue, State};
 
 /// How many items are sent again by one statement.
@@ -54,6 +54,7 @@ pub enum Filter {
     Done,
     Failed,
     Skipped,
+    Held,
 }
 
 #[derive(Clone, Debug)]
@@ -116,9 +117,10 @@ impl OperatorTexts {
                 "SELECT DISTINCT key_hash FROM (SELECT key_hash FROM {{table}} {{by_state}} \
                  WHERE state = {DONE} AND due_at >= ? AND due_at <= ? ORDER BY due_at, id LIMIT ?) AS some"
             )),
+            // Also what was done since the command began: otherwise the items before it would be done after it.
             done_of_keys: text.list(
                 &format!(
-                    "SELECT id FROM {{table}} {{by_key}} WHERE state = {DONE} AND due_at >= ? AND due_at <= ? \
+                    "SELECT id FROM {{table}} {{by_key}} WHERE state = {DONE} AND due_at >= ? \
                      AND key_hash IN ({{list}}) ORDER BY key_hash, id"
                 ),
                 AGAIN_AT_ONCE,
@@ -148,6 +150,7 @@ impl Queue {
             Filter::Done => Some(DONE),
             Filter::Failed => Some(FAILED),
             Filter::Skipped => Some(SKIPPED),
+            Filter::Held => Some(HELD),
         };
         let text = if state.is_some() { &self.operator.of_state } else { &self.operator.all };
         let text = AssertSqlSafe(text.clone());
@@ -215,12 +218,12 @@ impl Queue {
         Ok(rows.into_iter().map(blocked).collect())
     }
 
-    /// Has everything done again that was done at this time or later; says how many items that are.
+    /// Reopens everything that was done at this time or later, so that it is done again. Returns how many items that are.
     ///
-    /// Stopped in the middle it has done so for some keys, each as a whole: called again, it goes on with the others.
+    /// Stopped in the middle it has reopened some keys, each as a whole: called again, it goes on with the others.
     pub async fn again_since(&self, since: Timestamp) -> Result<u64, Error> {
         let mut all = 0;
-        // What workers have done again meanwhile is not done a third time.
+        // Keys that workers have done again meanwhile are not reopened a second time.
         let until = self.db.now().await?;
         while let Some(sent) = self.again_some_keys(since, until).await? {
             all += sent;
@@ -228,11 +231,17 @@ impl Queue {
         Ok(all)
     }
 
-    /// Does so for the next keys; none if there are no more.
+    /// Reopens the next keys that have items done between `since` and `until`, each with all that was done since `since`. Returns
+    /// how many items that are, or none if there are no more keys.
     ///
-    /// A key is sent back by one transaction, however many items it has. If some of its items were still done while others are open
+    /// One transaction reopens a key, however many items it has. If some of its items were still done while others are open
     /// again, an item behind the done ones would overtake those that are open.
     pub async fn again_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
+        // A worker that changes the same items at this moment may be the other side of a deadlock.
+        db::retrying(Error::is_conflict, || self.try_again_some_keys(since, until)).await
+    }
+
+    async fn try_again_some_keys(&self, since: Timestamp, until: Timestamp) -> Result<Option<u64>, Error> {
         let (since, until) = (since.as_millis(), until.as_millis());
         let mut tx = self.db.begin().await?;
         let keys = async {
@@ -244,7 +253,7 @@ impl Queue {
             let keys: Vec<i64> = keys.into_iter().map(|(key,)| key).collect();
             let (text, padding) = self.operator.done_of_keys.of(keys.len());
             let numbers: Vec<(i64,)> = db::on!(tx, connection => {
-                bind_list!(sqlx::query_as(text).bind(since).bind(until), keys, padding).fetch_all(connection).await?
+                bind_list!(sqlx::query_as(text).bind(since), keys, padding).fetch_all(connection).await?
             });
             Ok::<_, Error>(numbers.into_iter().map(|(number,)| number).collect::<Vec<i64>>())
         };

@@ -4,7 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::id::ProcessId;
 use base::{Clock, Timestamp};
 use db::{Db, Tx, Value};
 use tokio::sync::Notify;
@@ -19,7 +18,7 @@ use crate::item::{DONE, FAILED, OPEN, SKIPPED, key_hash};
 use crate::keep::KeepTexts;
 use crate::operator::OperatorTexts;
 use crate::statement::Text;
-use crate::{Config, Item, Metrics, New, OnFailed};
+use crate::{Config, Item, Metrics, New, OnFailed, Part, Unordered};
 
 /// The lease number, and the attempts, of an item that its pusher has claimed.
 pub(crate) const BORN_CLAIMED: u32 = 1;
@@ -43,7 +42,7 @@ pub struct Inner {
     /// Something was pushed in this process.
     pub(crate) pushed: Arc<Notify>,
     pub(crate) home: Home,
-    push: Arc<str>,
+    pub(crate) push: Arc<str>,
     /// As `push`; rows whose id is there already are left out.
     push_missing: Arc<str>,
     pub(crate) claim: ClaimTexts,
@@ -86,12 +85,12 @@ impl Queue {
     /// up nobody. The key is what groups them, a destination. Clones that were made before keep their order: to work on one
     /// table with and without is a mistake.
     #[must_use]
-    pub fn unordered(mut self) -> Self {
+    pub fn unordered(mut self) -> Unordered {
         let inner = Arc::make_mut(&mut self.0);
         let text = Text::new(inner.table, inner.db.dialect());
         inner.claim = ClaimTexts::new(&text, inner.config.max_claimed(), false);
         inner.is_ordered = false;
-        self
+        Unordered::new(self)
     }
 
     /// The queue with something that is written whenever items fail for good, in the very transaction that marks them: because
@@ -134,28 +133,29 @@ impl Queue {
         tx.after_commit(move || hand_over.give(items));
     }
 
-    /// Adds items, other than those that are in the queue already, to the caller's transaction.
-    pub(crate) fn push_missing(&self, tx: &mut Tx, items: &[New<'_>]) {
-        let rows = items.iter().map(|item| row(item, Value::Now, 0, Value::Null));
-        tx.insert_at_commit(&self.push_missing, rows);
+    /// Adds a part of an item, unless it is in the queue already, to the caller's transaction. It has the lease number and the age
+    /// of the item, by which [`Item::may_have_been_done`] tells that it was tried before.
+    pub(crate) fn push_part(&self, tx: &mut Tx, item: &Item, part: &Part) {
+        let row = [
+            (&part.id).into(),
+            (&item.user).into(),
+            part.key.as_str().into(),
+            key_hash(&part.key).into(),
+            if part.is_done { DONE } else { OPEN }.into(),
+            Value::Now,
+            Value::Integer(0),
+            item.lease.into(),
+            Value::Null,
+            item.created.into(),
+            part.payload.as_slice().into(),
+        ];
+        tx.insert_at_commit(&self.push_missing, [row]);
         tx.wake_after_commit(&self.pushed);
     }
 
     /// What stands for a key in statements.
     pub fn key_number(key: &str) -> i64 {
         key_hash(key)
-    }
-
-    /// Adds items that the pusher has claimed from the start: once the transaction is committed it does them at once, without a
-    /// claim, and says by [`finish_claimed`](Self::finish_claimed) what came of them. If it does not until the lease ends, which
-    /// begins with the commit, any worker claims them.
-    ///
-    /// Only in a queue [without order](Self::unordered): nobody has looked whether it is their turn.
-    pub fn push_claimed(&self, tx: &mut Tx, holder: ProcessId, items: &[New<'_>]) {
-        debug_assert!(!self.is_ordered, "{}: it may be the turn of others", self.table);
-        let until = Value::After(self.config.lease);
-        let rows = items.iter().map(|item| row(item, until, BORN_CLAIMED, holder.as_uuid().into()));
-        tx.insert_at_commit(&self.push, rows);
     }
 
     /// Wakes a worker of this process.
@@ -192,7 +192,12 @@ impl fmt::Debug for Queue {
 }
 
 /// A row that is to be pushed, claimed so often before.
-fn row<'a>(item: &'a New<'_>, due_at: Value<'a>, claims: u32, holder: Value<'a>) -> [Value<'a>; 11] {
+pub(crate) fn row<'a>(
+    item: &'a New<'_>,
+    due_at: Value<'a>,
+    claims: u32,
+    holder: Value<'a>,
+) -> [Value<'a>; 11] {
     [
         (&item.id).into(),
         (&item.user).into(),

@@ -62,8 +62,8 @@ impl Report {
 }
 
 impl<H: Handler> Worker<H> {
-    pub fn new(queue: Queue, handler: H, holder: ProcessId) -> Self {
-        Self { queue, handler, holder }
+    pub fn new(queue: impl Into<Queue>, handler: H, holder: ProcessId) -> Self {
+        Self { queue: queue.into(), handler, holder }
     }
 
     /// Claims a batch, has it done, and writes down what came of it.

@@ -65,7 +65,7 @@ async fn making_an_account_shares_the_user() {
         held.release().await.unwrap();
         let held = process.locks.acquire(Target::user(&user).unwrap()).await.unwrap();
         let waiting = tokio::spawn(async move { accounts.create_account(ada.id, "go").await });
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        process.until_blocked().await;
         assert!(!waiting.is_finished());
         held.release().await.unwrap();
         waiting.await.unwrap().unwrap();

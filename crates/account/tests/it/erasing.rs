@@ -262,7 +262,7 @@ async fn the_user_is_locked_while_being_erased() {
         let held = process.locks.acquire(sword).await.unwrap();
         let accounts = process.with(vec![looks.clone()]);
         let erasing = tokio::spawn(async move { accounts.erase(ada.id, ACTOR).await });
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        process.until_blocked().await;
         assert!(!erasing.is_finished() && looks.was_free.lock().unwrap().is_empty(), "it waits");
         held.release().await.unwrap();
         erasing.await.unwrap().unwrap();

@@ -3,7 +3,7 @@ use base::Code;
 use base::error::Coded;
 use futures::future::join_all;
 use hierlock::Target;
-use testkit::{eventually, need};
+use testkit::need;
 
 use super::*;
 
@@ -127,7 +127,7 @@ async fn whoever_changes_a_user_waits_for_those_who_work_on_the_user() {
                     _ => accounts.erase(ada.id, ACTOR).await,
                 }
             });
-            tokio::time::sleep(Duration::from_millis(200)).await;
+            process.until_blocked().await;
             assert!(!waiting.is_finished(), "{change}");
             held.release().await.unwrap();
             waiting.await.unwrap().unwrap();

@@ -16,13 +16,13 @@ use std::time::Duration;
 use account::{Accounts, OnErase, Role, SignIn, UserView};
 use base::{Backoff, Clock, Timestamp};
 use config::{Setting, Value as Configured};
-use db::{Config, Db, DbUrl, on};
+use db::{Config, Db, DbUrl, Dialect, Tx, on};
 use hierlock::{Locks, Options, Provision, create_tables};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
 use sqlx::{AssertSqlSafe, ConnectOptions};
-use testkit::{SqlPlace as Place, SqlServer};
+use testkit::{SqlPlace as Place, SqlServer, eventually};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const BUCKETS: u32 = 1_000;
@@ -109,6 +109,38 @@ impl Process {
             event
         };
         rows.iter().map(event).collect()
+    }
+
+    /// Waits until a caller is blocked by a lock that another one holds.
+    async fn until_blocked(&self) {
+        let waiters = || {
+            let (mut registry, mut text) = (Registry::default(), String::new());
+            self.locks.metrics().register(&mut registry);
+            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+            !text.lines().any(|line| line.ends_with("waiters 0"))
+        };
+        eventually("a caller that waits for a lock", PATIENCE, async || {
+            // In process an acquisition that need not wait never shows as one that waits.
+            self.locks.waits().await.unwrap().map_or_else(waiters, |waits| !waits.is_empty())
+        })
+        .await;
+    }
+
+    /// Waits until several transactions wait to insert the same identity, asking in `tx`: they may have taken every other connection. SQLite
+    /// has one writer: there the others queue before they begin.
+    async fn until_inserts_wait(&self, tx: &mut Tx) {
+        const WAITING: &str = "SELECT COUNT(*) FROM information_schema.PROCESSLIST \
+            WHERE DB = DATABASE() AND INFO LIKE 'INSERT%identities%'";
+        if self.db.dialect() == Dialect::Sqlite {
+            return;
+        }
+        let tx = tokio::sync::Mutex::new(tx);
+        eventually("inserts that wait", PATIENCE, async || {
+            let mut tx = tx.lock().await;
+            let waiting: i64 = on!(tx, raw => sqlx::query_scalar(WAITING).fetch_one(raw).await.unwrap());
+            waiting >= 2
+        })
+        .await;
     }
 
     async fn kinds(&self) -> Vec<String> {

@@ -70,7 +70,7 @@ async fn a_first_sign_in_that_is_given_up_does_not_harm_those_who_wait_for_it() 
             sqlx::query(INSERT).bind(&key).bind(&key[..16]).execute(raw).await.unwrap();
         });
         let later = async {
-            tokio::time::sleep(Duration::from_millis(300)).await;
+            process.until_inserts_wait(&mut given_up).await;
             given_up.rollback().await.unwrap();
         };
         let (signed_in, ()) = tokio::join!(crowd(&processes, 30), later);

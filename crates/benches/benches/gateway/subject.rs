@@ -11,25 +11,8 @@ use tokio::net::TcpStream;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// No address and no player is refused; nobody is matched.
-const CONFIG: &str = r#"
-[listen]
-gateway = "127.0.0.1:0"
-internal = "127.0.0.1:0"
-admin = "127.0.0.1:0"
-open_match = "127.0.0.1:0"
-trusted_proxies = ["127.0.0.1"]
-[db]
-migrate = true
-[telemetry]
-log = "warn"
-[gateway.limits]
-address = "10000/s burst 1000000"
-read = "10000/s burst 1000000"
-write = "10000/s burst 1000000"
-stream = "10000/s burst 1000000"
-[matchmaking.queues.waiting]
-"#;
+/// A queue in which nobody is matched.
+const QUEUE: &str = "[matchmaking.queues.waiting]\n";
 
 pub(crate) struct Gateway {
     running: Running,
@@ -47,7 +30,7 @@ impl Gateway {
     pub(crate) async fn start(program: &Path) -> Self {
         let folder = Folder::fresh().unwrap();
         let config = folder.path().join("bench.toml");
-        std::fs::write(&config, CONFIG).unwrap();
+        std::fs::write(&config, format!("{}{QUEUE}", benches::CONFIG)).unwrap();
         let running = Program::new(program)
             .args(["serve", "--print-addresses", "--config", config.to_str().unwrap()])
             .env("PLAYHOUSE_DB_URL", format!("sqlite:{}", folder.path().join("bench.db").display()))

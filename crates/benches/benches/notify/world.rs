@@ -13,29 +13,14 @@ use crate::http::{Connection, Events};
 const PATIENCE: Duration = Duration::from_secs(60);
 const TOKEN: &str = "ph_bench";
 
-/// No address and no player is refused.
-const CONFIG: &str = r#"
-[listen]
-gateway = "127.0.0.1:0"
-internal = "127.0.0.1:0"
-admin = "127.0.0.1:0"
-open_match = "127.0.0.1:0"
-trusted_proxies = ["127.0.0.1"]
-[db]
-migrate = true
+/// What a fleet needs beside [`benches::CONFIG`].
+const FLEET: &str = r#"
 [locks]
 buckets = 10000
-[telemetry]
-log = "warn"
 [gateway]
 public_url = "http://127.0.0.1:8080"
 [gateway.session]
 keys = ["0123456789abcdef0123456789abcdef"]
-[gateway.limits]
-address = "10000/s burst 1000000"
-read = "10000/s burst 1000000"
-write = "10000/s burst 1000000"
-stream = "10000/s burst 1000000"
 "#;
 
 pub(crate) struct World {
@@ -73,7 +58,7 @@ impl World {
         let shop = format!(
             "[services.shop]\ntoken_hash = \"{hash}\"\nmay = [\"read\", \"accounts\", \"entitlements\", \"notifications\"]\n"
         );
-        std::fs::write(&config, format!("{CONFIG}{shop}{settings}")).unwrap();
+        std::fs::write(&config, format!("{}{FLEET}{shop}{settings}", benches::CONFIG)).unwrap();
         let running = Program::new(benches::product())
             .args(["serve", "--print-addresses", "--config", config.to_str().unwrap()])
             .env("PLAYHOUSE_DB_URL", database.url())

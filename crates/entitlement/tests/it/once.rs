@@ -3,6 +3,8 @@
 use base::Code;
 use base::error::Coded;
 use entitlement::Answer;
+use serde_json::json;
+use sha2::{Digest, Sha256};
 
 use super::*;
 
@@ -15,6 +17,7 @@ testkit::on_all_stores!(
     what_takes_too_long_is_said_to_be_still_running,
     old_keys_are_forgotten,
     an_answer_that_cannot_be_read_is_not_a_reused_key,
+    a_retry_from_before_an_upgrade_is_answered_as_before,
 );
 
 async fn a_request_that_is_sent_again_is_answered_as_before(place: &SqlPlace) {
@@ -157,5 +160,28 @@ async fn an_answer_that_cannot_be_read_is_not_a_reused_key(place: &SqlPlace) {
     if !place.is_server() {
         is_corrupt("UPDATE idempotency_keys SET fingerprint = X''").await;
     }
+    assert_eq!(shop.versions().await, [1]);
+}
+
+async fn a_retry_from_before_an_upgrade_is_answered_as_before(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let ada = shop.customer("ada").await;
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    let first = shop.entitlements.apply("shop", "order-7", &granting).await.unwrap();
+    // As the versions before had it.
+    let (holding, time) = (&granting[0].holding, granting[0].occurred_at.as_millis());
+    let (user, account) = (holding.user.as_uuid(), holding.account.as_uuid());
+    let before = json!([["grant", user, account, "sword", null, null, time, null]]).to_string();
+    let mut tx = shop.db.begin().await.unwrap();
+    db::on!(tx, connection => {
+        let update = sqlx::query("UPDATE idempotency_keys SET fingerprint = ?");
+        update.bind(Sha256::digest(&before).to_vec()).execute(connection).await.unwrap();
+    });
+    tx.commit().await.unwrap();
+    let again = shop.entitlements.apply("shop", "order-7", &granting).await.unwrap();
+    assert_eq!((again.text(), again.is_replayed()), (first.text(), true));
+    let other = [change(ada, "shield", NOW, GRANT)];
+    let error = shop.entitlements.apply("shop", "order-7", &other).await.unwrap_err();
+    assert!(matches!(error, Error::KeyReused), "{error:?}");
     assert_eq!(shop.versions().await, [1]);
 }

@@ -31,18 +31,18 @@ pub(super) fn check_sign_in(reader: &mut Reader<'_>, settings: &Settings) {
     let is_local = settings.listen.gateway.ip().is_loopback();
     let is_builtin = identity.issuer.is_builtin();
     reader.check(&["identity.issuer", "db.url"], !(is_builtin && is_fleet), || {
-        "builtin: lets anybody in as whoever they like, which is for development; name the URL of an issuer, such as a \
+        "builtin: signs anybody in under any name, which is for development; name the URL of an issuer, such as a \
          realm of Keycloak, or \"none:\" where nobody signs in"
             .to_owned()
     });
     reader.check(&["identity.issuer", "listen.gateway"], is_fleet || !is_builtin || is_local, || {
-        "builtin: lets anybody in as whoever they like, so the gateway must listen on a loopback address, such as \
+        "builtin: signs anybody in under any name, so the gateway must listen on a loopback address, such as \
          127.0.0.1:8080; or name the URL of an issuer"
             .to_owned()
     });
     let is_public = config.public_url.as_ref().is_some_and(|url| !oidc::is_loopback(&url.0));
     reader.check(&["identity.issuer", "gateway.public_url"], !(is_builtin && is_public), || {
-        "builtin: lets anybody in as whoever they like, and players come to this URL from elsewhere: name the URL of an issuer"
+        "builtin: signs anybody in under any name, and players come to this URL from elsewhere: name the URL of an issuer"
             .to_owned()
     });
     reader.check(&["gateway.public_url"], is_local || is_builtin || config.public_url.is_some(), || {

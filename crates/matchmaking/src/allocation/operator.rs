@@ -10,7 +10,7 @@ use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use service::{Open, Provided};
-use work_queue::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
+use work_queue::{Choice, Decision, Entry, Filter, Unfit};
 
 use super::{AbandonedMatch, Allocations};
 
@@ -105,20 +105,9 @@ fn summary(entry: &Entry) -> Value {
     let lost: Option<AbandonedMatch> = serde_json::from_slice(&entry.payload).ok();
     json!({
         "match_id": entry.id, "assigner": entry.key, "reason": lost.map(|lost| lost.reason),
-        "state": state_word(entry.state), "created": entry.created.to_rfc3339(), "due": entry.due.to_rfc3339(),
+        "state": entry.state.word(), "created": entry.created.to_rfc3339(), "due": entry.due.to_rfc3339(),
         "attempts": entry.attempts, "cause": entry.cause,
     })
-}
-
-const fn state_word(state: ItemState) -> &'static str {
-    match state {
-        ItemState::Pending => "PENDING",
-        ItemState::InFlight => "IN_FLIGHT",
-        ItemState::Done => "DONE",
-        ItemState::Failed => "FAILED",
-        ItemState::Skipped => "SKIPPED",
-        ItemState::Held => "HELD",
-    }
 }
 
 fn internal(error: db::Error) -> Problem {

@@ -51,19 +51,17 @@ pub(super) async fn lock(
     tx: &mut Tx,
     abandoned: &[(MatchId, Reason)],
 ) -> Result<Vec<(MatchId, AbandonedMatch)>, Error> {
-    const SELECT: &str = "SELECT match_id, assigner, profile, ticket_ids, asked_at FROM matchmaking_allocation WHERE match_id IN";
+    const SELECT: &str = "SELECT match_id, assigner, profile, ticket_ids, asked_at FROM matchmaking_allocation \
+        WHERE match_id IN ({list})";
     if abandoned.is_empty() {
         return Ok(Vec::new());
     }
     let reasons: HashMap<MatchId, Reason> = abandoned.iter().copied().collect();
-    // Powers of two, so that there are few texts to be prepared.
-    let places = vec!["?"; abandoned.len().next_power_of_two()].join(", ");
     let for_update = tx.dialect().pick("", "FOR UPDATE");
-    let text = AssertSqlSafe(format!("{SELECT} ({places}) {for_update}"));
-    let ids = abandoned.iter().map(|(id, _)| id.as_uuid().as_bytes().to_vec());
-    let ids = ids.chain(std::iter::repeat(Vec::new())).take(abandoned.len().next_power_of_two());
+    let ids: Vec<&[u8]> = abandoned.iter().map(|(id, _)| &id.as_uuid().as_bytes()[..]).collect();
+    let (text, padding) = db::list_text(&format!("{SELECT} {for_update}"), ids.len());
     let rows: Vec<AllocationRow> = db::on!(tx, connection => {
-        ids.fold(sqlx::query_as(text), |query, id| query.bind(id)).fetch_all(connection).await?
+        db::bind_list!(sqlx::query_as(text), ids, padding).fetch_all(connection).await?
     });
     let read = |row: AllocationRow| {
         let id = MatchId::from_uuid(Uuid::from_slice(&row.match_id).ok()?);

@@ -15,7 +15,7 @@ use crate::model::{Assignment, Match, MatchId};
 pub(super) struct Servers {
     pub(super) found: HashMap<MatchId, Assignment>,
     pub(super) unused: Unused,
-    /// Whether matches are refused that a sweeper has given up.
+    /// Whether an allocator was asked and its matches have rows: a sweeper may give them up, and then the store refuses them.
     pub(super) is_fenced: bool,
     /// Whether the allocator asked to be spared.
     pub(super) is_spared: bool,
@@ -31,7 +31,7 @@ pub(super) struct Unused {
 }
 
 impl Unused {
-    /// The store refused a match that has a server.
+    /// Notes that the store refused a match that has a server.
     pub(super) fn refused(&mut self, id: MatchId) {
         self.abandoned.push((id, Reason::Refused));
     }

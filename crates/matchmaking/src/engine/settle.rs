@@ -140,7 +140,10 @@ impl Inner {
                     tracing::warn!(match_id = %made.id, profile, "a match is dropped: it took so long that it was given back");
                 }
                 Outcome::Refused(ticket) => {
-                    servers.unused.refused(made.id);
+                    // Other assigners allocate nothing: giving nothing back would cost a transaction.
+                    if servers.is_fenced {
+                        servers.unused.refused(made.id);
+                    }
                     self.metrics.refused.get_or_create(&labels).inc();
                     tracing::debug!(%ticket, profile, "a match is dropped: the ticket is gone or assigned elsewhere");
                 }

@@ -283,7 +283,7 @@ impl Memory {
         Ok(Assigned { outcomes, entries })
     }
 
-    pub(super) async fn notify(&self, entries: &[Entry], then: Then) -> Result<(), Error> {
+    pub(super) async fn notify<'a>(&self, entries: &'a [Entry], then: Then) -> Result<Vec<&'a Entry>, Error> {
         let (mut state, _) = self.state();
         for entry in entries {
             let Some(number) = entry.number() else { continue };
@@ -297,7 +297,7 @@ impl Memory {
         }
         drop(state);
         self.notified.notify_waiters();
-        Ok(())
+        Ok(entries.iter().filter(|_| then == Then::Remove).collect())
     }
 
     pub(super) async fn mark_abandoned(&self, ids: &[MatchId]) -> Result<(), Error> {
@@ -347,12 +347,6 @@ impl Memory {
             .collect();
         state.taken = (!entries.is_empty()).then(|| (consumer.to_owned(), now.after(RECOVERY_LEASE)));
         Ok(entries)
-    }
-
-    pub(super) async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
-        let (mut state, _) = self.state();
-        entries.iter().filter_map(Entry::number).for_each(|number| state.remove(number));
-        Ok(())
     }
 
     pub(super) async fn unrecorded(&self) -> Result<(u64, u64), Error> {

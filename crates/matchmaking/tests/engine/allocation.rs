@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use matchmaking::engine::{EngineConfig, Tick};
+use matchmaking::engine::{EngineConfig, Profile, Tick};
 use matchmaking::model::TicketId;
 use serde_json::json;
-use testkit::{Seed, SqlPlace, eventually};
+use testkit::{Proxy, Seed, SqlPlace, SqlServer, eventually, need};
 use work_queue::Filter;
 
-use crate::fleet::{Fleet, Giving};
+use crate::fleet::{DB_TIMEOUT, Fleet, Giving};
+use crate::plugins::{assigner, duels, servers};
 use crate::world::{World, engine_config};
 use crate::{PATIENCE, on_both_stores};
 
@@ -225,6 +226,32 @@ async fn without_the_database_the_service_is_not_asked() {
     assert_eq!(world.failures("duels", "allocation"), 1.0);
     assert_eq!(world.free().await, tickets);
     assert_eq!(fleet.requests(), 0);
+}
+
+/// A static assigner allocates nothing, so nothing is given back when a player leaves meanwhile.
+#[tokio::test]
+async fn a_refused_match_without_an_allocator_needs_no_database() {
+    let server = need!(SqlServer::shared().await);
+    let database = server.database().await;
+    let proxy = Proxy::to(server.addr()).await;
+    let (fleet, world) = (Fleet::start().await, World::in_memory());
+    let giving = Giving::start_at(&proxy.url(database.url()), &world, &fleet, patient()).await;
+    let store = world.store.clone();
+    let assigner = assigner(move |matches| {
+        let store = store.clone();
+        async move {
+            store.delete(&matches[0].tickets[0].id).await?;
+            Ok(servers(&matches))
+        }
+    });
+    let profile = Profile { assigner, ..duels() };
+    let engine = world.engine_with(vec![profile], patient()).with_allocations(giving.allocations.clone());
+    let [_, stays] = world.tickets(&[]).await;
+    // Whatever is sent to the database now waits for its timeout.
+    proxy.half_open().await;
+    let tick = tokio::time::timeout(DB_TIMEOUT / 2, engine.tick()).await.expect("it waits for no database");
+    assert_eq!(tick.unwrap(), Tick { fetched: 2, assigned: 0, released: 2, failures: 0 });
+    assert_eq!(world.free().await, [stays]);
 }
 
 /// A service that fails is not asked for everything again in every tick: all of that would have to be given back.

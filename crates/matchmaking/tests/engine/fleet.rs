@@ -208,6 +208,9 @@ impl Record for Notes {
     }
 }
 
+/// How long a database that does not answer is waited for.
+pub(crate) const DB_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// How long after its request a match that was not answered for is given back.
 const ABANDON_AFTER: Duration = Duration::from_secs(2);
 
@@ -224,8 +227,7 @@ impl Giving {
 
     pub(crate) async fn start_at(url: &str, world: &World, fleet: &Fleet, config: EngineConfig) -> Self {
         let url = DbUrl::parse(&Text::Text(url.to_owned())).unwrap();
-        let patience = Duration::from_secs(10);
-        let db_config = db::Config { url, max_connections: 4, acquire_timeout: patience, migrate: true };
+        let db_config = db::Config { url, max_connections: 4, acquire_timeout: DB_TIMEOUT, migrate: true };
         let db = Db::open(&db_config).await.unwrap();
         db.migrate(&[outbox::MIGRATIONS, matchmaking::MIGRATIONS]).await.unwrap();
         let queues = work_queue::Metrics::new(&mut Registry::default(), outbox::TABLE);

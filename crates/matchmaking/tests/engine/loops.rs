@@ -276,7 +276,8 @@ async fn plugins_that_fail_are_given_a_pause_however_long_the_queue(world: World
         let before = calls.load(Ordering::Relaxed);
         tokio::time::sleep(Duration::from_millis(400)).await;
         let more = calls.load(Ordering::Relaxed) - before;
-        assert!((1..=16).contains(&more), "{more} calls in 400 ms");
+        assert!(more <= 16, "{more} calls in 400 ms");
+        eventually("another call", PATIENCE, async || calls.load(Ordering::Relaxed) > before).await;
         running.stop().await;
     }
     assert_eq!(world.free().await.len(), 20);

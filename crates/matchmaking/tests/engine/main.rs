@@ -4,6 +4,7 @@
 
 mod allocation;
 mod chance;
+mod copying;
 mod faults;
 mod fleet;
 mod loops;

@@ -44,7 +44,7 @@ on_both_stores! {
 }
 
 /// A database and a bus.
-struct Sql {
+pub(crate) struct Sql {
     db: Db,
     outbox: Outbox,
     bus: Bus,
@@ -52,7 +52,7 @@ struct Sql {
 }
 
 impl Sql {
-    async fn embedded() -> Self {
+    pub(crate) async fn embedded() -> Self {
         let place = SqlPlace::sqlite().unwrap();
         let url = place.url();
         Self::open(&url, Some(place)).await
@@ -90,7 +90,7 @@ impl Sql {
         Self { db, outbox, bus: Bus::open(&bus).await.unwrap(), _place: place }
     }
 
-    fn recorder(&self, world: &World) -> Recorder {
+    pub(crate) fn recorder(&self, world: &World) -> Recorder {
         let id = ProcessId::generate();
         Recorder::new(id, world.store.clone(), self.db.clone(), self.outbox.clone(), world.metrics.clone())
             .recovering_after(Duration::ZERO)
@@ -109,19 +109,19 @@ impl Sql {
     }
 
     /// Publishes what is in the outbox, and returns all that was ever published.
-    async fn published(&self) -> Vec<Json> {
+    pub(crate) async fn published(&self) -> Vec<Json> {
         let relay = Relay::new(ProcessId::generate(), self.outbox.clone(), self.bus.clone());
         while relay.tick().await.unwrap().claimed > 0 {}
         self.stored().iter().map(|event| serde_json::from_slice(&event.body).unwrap()).collect()
     }
 
-    async fn rows(&self) -> usize {
+    pub(crate) async fn rows(&self) -> usize {
         self.outbox.queue().list(Filter::All, 10_000).await.unwrap().len()
     }
 }
 
 /// Makes so many matches, each in a tick of its own, by an engine that dies before anybody is notified.
-async fn make_and_die(world: &World, count: usize) -> Vec<[TicketId; 2]> {
+pub(crate) async fn make_and_die(world: &World, count: usize) -> Vec<[TicketId; 2]> {
     let mut matches = Vec::new();
     for _ in 0..count {
         let tickets = world.tickets(&[]).await;
@@ -144,7 +144,7 @@ fn group(tickets: &[TicketId]) -> Group {
     Group { fence: None, tickets: tickets.to_vec(), assignment: assignment.encode_to_bytes(), made }
 }
 
-async fn unrecorded(world: &World) -> u64 {
+pub(crate) async fn unrecorded(world: &World) -> u64 {
     world.store.unrecorded().await.unwrap().0
 }
 

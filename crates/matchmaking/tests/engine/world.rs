@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use live::Live;
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Moment, TicketId};
-use matchmaking::store::{Coordination, Entry, Fetched, NewTicket, Redises, Rules};
+use matchmaking::store::{Coordination, Entry, Fetched, NewTicket, Redises, Rules, Then};
 use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Players, Queue, Record, Store};
 use prometheus_client::registry::Registry;
 use proto::openmatch::{Assignment, SearchFields, Ticket};
@@ -138,6 +138,15 @@ impl World {
             next,
             _keys: keys,
         }
+    }
+
+    /// The same tickets, whose assignments are read at this server.
+    pub(crate) async fn reading_assignments_at(mut self, url: &str) -> Self {
+        let RedisStore::Redis(assignments) = open(url).await else { panic!("no server: {url}") };
+        let others = Redises { assignments: Some(assignments), replica: None };
+        let (rules, clock, metrics) = (self.rules.clone(), self.clock.clone(), self.metrics.clone());
+        self.store = Store::new(&self.redis_store, others, rules, clock, metrics);
+        self
     }
 
     /// Another world, without tickets and with other rules.
@@ -280,7 +289,7 @@ impl World {
                 made.push(left);
             }
         }
-        self.store.remove(&entries).await.unwrap();
+        self.store.notify(&entries, Then::Remove).await.unwrap();
         made
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use matchmaking::model::MatchId;
-use matchmaking::store::{Group, Outcome};
+use matchmaking::store::{Group, Outcome, Then};
 use testkit::{Redis, need};
 
 use crate::setup::{Setup, group, id, ids};
@@ -50,7 +50,7 @@ async fn a_match_that_was_made_before_is_known_as_unrecorded(setup: Setup) {
     let expected: HashSet<MatchId> = made.into_iter().collect();
     assert_eq!(tickets.elsewhere().await.unrecorded_matches().await.unwrap(), expected);
     let entries = tickets.entries().await;
-    tickets.remove(&entries).await.unwrap();
+    tickets.notify(&entries, Then::Remove).await.unwrap();
     let left = tickets.unrecorded_matches().await.unwrap();
     assert_eq!(left.len(), expected.len() - entries.len());
     assert!(left.is_subset(&expected));

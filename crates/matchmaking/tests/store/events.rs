@@ -133,7 +133,7 @@ async fn entries_that_one_recorder_has_taken_another_does_not_get_before_its_lea
     assert!(waited >= RECOVERY_LEASE, "{waited:?}");
     assert_eq!(names(&again), ["one", "two"]);
     // When there is nothing left, the next one need not wait.
-    other.remove(&again).await.unwrap();
+    other.notify(&again, Then::Remove).await.unwrap();
     assert!(other.take_unrecorded("third", 10, now).await.unwrap().is_empty());
     tickets.create_all(2..3).await;
     tickets.assign(&[group("three", ids([2]))]).await.unwrap();
@@ -147,15 +147,18 @@ async fn removed_entries_are_gone(setup: Setup) {
         tickets.assign(&[group(&format!("{number}"), ids([number]))]).await.unwrap();
     }
     let taken = tickets.entries().await;
-    tickets.notify(&taken[..1], Then::Remove).await.unwrap();
-    tickets.remove(&taken[1..2]).await.unwrap();
-    assert_eq!(tickets.unrecorded().await.unwrap().0, 1);
-    // As after a lost answer.
-    tickets.remove(&taken[..2]).await.unwrap();
-    tickets.remove(&[]).await.unwrap();
+    assert_eq!(tickets.notify(&taken, Then::Keep).await.unwrap().len(), 0);
+    assert_eq!(tickets.unrecorded().await.unwrap().0, 3);
+    for _ in 0..2 {
+        // The second time as after a lost answer.
+        let gone = tickets.notify(&taken[..2], Then::Remove).await.unwrap();
+        assert_eq!(gone.iter().map(|entry| &entry.key).collect::<Vec<_>>(), [&taken[0].key, &taken[1].key]);
+        assert_eq!(tickets.unrecorded().await.unwrap().0, 1);
+    }
+    assert_eq!(tickets.notify(&[], Then::Remove).await.unwrap().len(), 0);
     let left = tickets.entries().await;
     assert_eq!(names(&left), ["2"]);
-    tickets.remove(&left).await.unwrap();
+    tickets.notify(&left, Then::Remove).await.unwrap();
     assert_eq!(tickets.unrecorded().await.unwrap(), (0, 0));
     assert_eq!(tickets.entries().await.len(), 0);
 }
@@ -169,7 +172,7 @@ async fn entries_are_taken_in_their_order_and_no_more_than_asked_for(setup: Setu
     for expected in [&["0", "1", "2"][..], &["3", "4", "5"], &["6"], &[]] {
         let taken = tickets.take_unrecorded("recorder", 3, Duration::ZERO).await.unwrap();
         assert_eq!(names(&taken), expected);
-        tickets.remove(&taken).await.unwrap();
+        tickets.notify(&taken, Then::Remove).await.unwrap();
     }
 }
 

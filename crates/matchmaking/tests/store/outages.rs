@@ -70,7 +70,6 @@ async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
             tickets.pushes().await.map(drop).unwrap_err(),
             tickets.take_unrecorded("recorder", 10, PATIENCE).await.unwrap_err(),
             tickets.notify(&entries, Then::Remove).await.unwrap_err(),
-            tickets.remove(&entries).await.unwrap_err(),
             tickets.unrecorded().await.unwrap_err(),
             tickets.list(10).await.unwrap_err(),
             tickets.status(&id(1)).await.unwrap_err(),

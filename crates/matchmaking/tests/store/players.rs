@@ -148,7 +148,8 @@ async fn who_watches_is_told_of_each_state_until_the_ticket_is_gone(setup: Setup
     for (ticket, watching) in &mut streams {
         let told = async {
             let last = next(watching).await;
-            assert!(watching.next().await.is_none(), "that was the last");
+            let end = tokio::time::timeout(PATIENCE, watching.next()).await.expect("in time");
+            assert!(end.is_none(), "that was the last");
             last
         };
         tokio::pin!(told);

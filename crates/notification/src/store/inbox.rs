@@ -8,7 +8,7 @@ use base::id::Uuid;
 use db::{Conn, Db, Error, Tx};
 use sqlx::AssertSqlSafe;
 
-use super::{list, padded, uuid};
+use super::{all_bytes, uuid};
 use crate::model::{Counts, Mark, Notification};
 
 const COLUMNS: &str = "SELECT user_id, position, notification_id, template, texts, data, created_at, expires_at, seen_at, read_at, \
@@ -167,20 +167,19 @@ pub(crate) async fn mark(tx: &mut Tx, marking: Marking<'_>, now: Timestamp) -> R
         Which::These(ids) => ids,
         Which::UpTo(_) => &[],
     };
-    let filled = ids.len().max(1).next_power_of_two();
     let condition = match which {
-        Which::These(_) => format!("notification_id IN ({})", list("?", filled)),
-        Which::UpTo(_) => "position <= ?".to_owned(),
+        Which::These(_) => "notification_id IN ({list})",
+        Which::UpTo(_) => "position <= ?",
     };
+    let ids = all_bytes(ids);
     let text = format!("UPDATE notification SET {set} WHERE user_id = ? AND {only} AND {condition}");
+    let (text, padding) = db::list_text(&text, ids.len());
     let changed = db::on!(tx, connection => {
-        let mut query = sqlx::query(AssertSqlSafe(text)).bind(user.as_bytes().to_vec());
-        match which {
-            Which::UpTo(position) => query = query.bind(position),
-            Which::These(ids) => for id in padded(ids, filled) {
-                query = query.bind(id.as_bytes().to_vec());
-            },
-        }
+        let query = sqlx::query(text).bind(user.as_bytes().to_vec());
+        let query = match which {
+            Which::UpTo(position) => query.bind(position),
+            Which::These(_) => db::bind_list!(query, ids, padding),
+        };
         query.execute(connection).await?.rows_affected()
     });
     Ok(changed)

@@ -183,8 +183,13 @@ async fn a_stopped_broadcast_stays_stopped_until_it_is_resumed(place: &SqlPlace)
     assert_eq!((stopped.state, stopped.told), (State::Held, 1_000));
     assert_eq!(stopped.attempts, 0, "no worker has claimed it");
     assert_eq!(house.count("notification").await, 1_000 + USERS as i64);
-    let listed: Vec<Uuid> = broadcasts.list(10).await.unwrap().iter().map(|one| one.id).collect();
-    assert_eq!(listed, [other, id]);
+    let listed = async |filter| {
+        let found = broadcasts.list(filter, 10).await.unwrap();
+        found.iter().map(|one| one.id).collect::<Vec<Uuid>>()
+    };
+    assert_eq!(listed(work_queue::Filter::All).await, [other, id]);
+    assert_eq!(listed(work_queue::Filter::Held).await, [id]);
+    assert_eq!(listed(work_queue::Filter::Done).await, [other]);
     house.sql("DELETE FROM notification").await;
     let twice = broadcasts.stop(id).await.unwrap_err();
     assert!(twice.to_string().contains("cannot be stopped"), "{twice}");

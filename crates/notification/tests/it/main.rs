@@ -31,9 +31,9 @@ use db::{Db, DbUrl};
 use hierlock::{Locks, Options, Provision};
 use live::{Live, Message, Player, Received, Subscription, Topics};
 use notification::{
-    Broadcasts, Channel, Check, Config, Counts, CountsChanged, Deliveries, EraseInbox, Filter, Inbox, Intake,
-    Language, Letter, Letters, Metrics, Notification, NotificationAdded, Notifications, Parts, Rules,
-    TemplateConfig, TextConfig, TextTemplate, Webhooks,
+    Broadcasts, Channel, ChannelQueues, Check, Config, Counts, CountsChanged, Deliveries, EraseInbox, Filter,
+    Inbox, Intake, Language, Letter, Letters, Metrics, Notification, NotificationAdded, Notifications, Parts,
+    Rules, TemplateConfig, TextConfig, TextTemplate, Webhooks,
 };
 use outbox::Outbox;
 use prometheus_client::encoding::text::encode;
@@ -132,7 +132,8 @@ impl House {
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, &clock, &sends).unwrap();
         let metrics = Metrics::new(&mut registry);
         let check = Check::new(db.clone(), clock.clone(), metrics.clone());
-        let deliveries = Deliveries::new(&db, &config, &queues, live.clone(), webhooks, check, &clock);
+        let channels = ChannelQueues::new(&db, &config, &queues, &clock);
+        let deliveries = Deliveries::new(channels, live.clone(), webhooks, check);
         let outbox = Outbox::new(db.clone(), queue_config(), queues.clone(), clock.clone());
         let accounts = Accounts::new(db.clone(), locks, outbox, clock.clone());
         accounts.on_erase(Arc::new(EraseInbox::new(deliveries.clone())));
@@ -163,7 +164,9 @@ impl House {
             _ => &self.setup.config.delivery,
         };
         let metrics = work_queue::Metrics::new(&mut Registry::default(), "outbox");
-        Queue::new(table, self.db.clone(), config.clone(), metrics, self.setup.clock.clone()).unordered()
+        Queue::new(table, self.db.clone(), config.clone(), metrics, self.setup.clock.clone())
+            .unordered()
+            .into()
     }
 
     async fn states(&self, table: &'static str) -> Vec<State> {

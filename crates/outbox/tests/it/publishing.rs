@@ -231,7 +231,6 @@ async fn of_a_batch_row_only_what_the_bus_can_never_take_fails(pair: &Pair) {
     append_batch(pair, &outbox, id, &events).await.unwrap();
     let relay = pair.relay(&outbox);
     while relay.tick().await.unwrap().claimed > 0 {}
-    // What was published before the split is published again, and known.
     assert_eq!(numbers(&pair.told().await), [0, 2, 3]);
     assert_eq!(states(&outbox).await, [State::Done, State::Failed, State::Done, State::Done]);
     let failed = outbox.queue().find(large_id).await.unwrap().unwrap();
@@ -243,6 +242,58 @@ async fn of_a_batch_row_only_what_the_bus_can_never_take_fails(pair: &Pair) {
     while relay.tick().await.unwrap().claimed > 0 {}
     assert_eq!(numbers(&pair.told().await), [0, 2, 3]);
     assert_eq!(states(&outbox).await, [State::Done, State::Failed, State::Done, State::Done]);
+}
+
+/// One event of a row is hopeless, one is refused for now (its subject is full), one is stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn of_a_batch_row_only_what_was_not_stored_is_published_again() {
+    use async_nats::jetstream::stream;
+    let pair = testkit::need!(Pair::on_servers().await);
+    let client = async_nats::connect(pair.bus_config.url.server().unwrap().as_str()).await.unwrap();
+    let jetstream = async_nats::jetstream::new(client);
+    let made = jetstream.get_stream(&pair.bus_config.stream).await.unwrap().cached_info().config.clone();
+    let one_each = stream::Config {
+        max_messages_per_subject: 1,
+        discard: stream::DiscardPolicy::New,
+        discard_new_per_subject: true,
+        ..made.clone()
+    };
+    jetstream.update_stream(&one_each).await.unwrap();
+    let outbox = pair.outbox();
+    let relay = pair.relay(&outbox);
+    let to_full = |key, n| Event { subject: "test.full.v1".to_owned(), ..event(key, n) };
+    pair.append(&outbox, &[to_full("first", 0)]).await;
+    relay.tick().await.unwrap();
+
+    let large = Event { data: Json::of(&"x".repeat(1 << 20)).unwrap(), ..event("a", 1) };
+    let (refused, stored) = (to_full("b", 2), event("c", 3));
+    let row = Uuid::now_v7();
+    append_batch(&pair, &outbox, row, &[large.clone(), refused.clone(), stored.clone()]).await.unwrap();
+    let created = outbox.queue().find(row).await.unwrap().unwrap().created;
+    let find = async |event: &Event| outbox.queue().find(*event.id.as_uuid()).await.unwrap().unwrap();
+    relay.tick().await.unwrap();
+    let [large_row, refused_row, stored_row] =
+        [find(&large).await, find(&refused).await, find(&stored).await];
+    assert_eq!([large_row.state, refused_row.state], [State::Pending; 2]);
+    // No relay gets the stored event, and republishing still does.
+    assert_eq!((stored_row.state, stored_row.created), (State::Done, created));
+    // The refused event may be stored all the same: its row is as old and as often claimed as the row that it comes from.
+    assert_eq!((refused_row.lease, refused_row.created), (1, created));
+
+    testkit::eventually("what is hopeless has failed", PATIENCE, async || {
+        relay.tick().await.unwrap();
+        find(&large).await.state == State::Failed
+    })
+    .await;
+    assert_eq!(find(&refused).await.state, State::Pending);
+    assert_eq!(find(&stored).await.lease, stored_row.lease, "nobody has claimed it");
+    jetstream.update_stream(&made).await.unwrap();
+    testkit::eventually("the refused event is published", PATIENCE, async || {
+        relay.tick().await.unwrap();
+        find(&refused).await.state == State::Done
+    })
+    .await;
+    assert_eq!(numbers(&pair.told().await), [0, 3, 2]);
 }
 
 async fn bytes_that_hold_no_event_are_kept_as_a_failed_row(pair: &Pair) {

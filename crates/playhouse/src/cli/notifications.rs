@@ -99,6 +99,7 @@ pub struct Fits {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse broadcasts list
+  playhouse broadcasts list --state stopped
   playhouse broadcasts show 0198c0de-0000-7000-8000-000000000001
   playhouse broadcasts stop 0198c0de-0000-7000-8000-000000000001
   playhouse broadcasts resume 0198c0de-0000-7000-8000-000000000001")]
@@ -115,6 +116,9 @@ pub enum BroadcastsCommand {
     ///
     /// One that is done is listed for notification.delivery.retention.
     List {
+        /// Only those in this state, the longest in it first
+        #[arg(long, default_value = "all", value_parser = ["all", "open", "sent", "failed", "stopped"])]
+        state: String,
         /// How many at most
         #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1000))]
         limit: u32,

@@ -21,8 +21,9 @@ pub(super) async fn run(args: Broadcasts) -> anyhow::Result<Outcome> {
         if args.at.json { found.to_string() } else { words(found) }
     };
     let shown = match &args.what {
-        BroadcastsCommand::List { limit } => {
-            say(&admin.ask(Method::GET, &format!("/broadcasts?limit={limit}")).await?, list)
+        BroadcastsCommand::List { state, limit } => {
+            let path = format!("/broadcasts?state={state}&limit={limit}");
+            say(&admin.ask(Method::GET, &path).await?, list)
         }
         BroadcastsCommand::Show { broadcast, watch } => {
             let mut found = admin.ask(Method::GET, &path(broadcast)).await?;
@@ -55,7 +56,7 @@ fn goes_on(found: &Value) -> bool {
 fn list(found: &Value) -> String {
     let broadcasts = items(found, "broadcasts");
     if broadcasts.is_empty() {
-        return "no broadcasts: those that are done are forgotten after notification.delivery.retention"
+        return "no such broadcasts: those that are done are forgotten after notification.delivery.retention"
             .to_owned();
     }
     broadcasts.iter().map(show).collect::<Vec<_>>().join("\n")

@@ -15,10 +15,6 @@ const FULL: u64 = 1;
 /// How long we may take to be as before.
 const OURS: Duration = Duration::from_secs(5);
 
-/// How long the servers may take to elect a leader: after all three were killed, with the load of a whole fleet on the same two
-/// cores, they needed more than 20 s once in two. The table shows the time.
-const ELECTION: Duration = Duration::from_secs(60);
-
 /// When a fault was over.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Mended {
@@ -91,7 +87,7 @@ impl Fault {
 }
 
 async fn leader(cluster: &NatsCluster) -> usize {
-    eventually("somebody leads the stream", ELECTION, async || cluster.leader_of(STREAM).await).await
+    eventually("somebody leads the stream", PATIENCE, async || cluster.leader_of(STREAM).await).await
 }
 
 impl fmt::Display for Fault {

@@ -78,7 +78,8 @@ impl Scene {
             }
             processes.push(running);
         }
-        let shop = Shop::at(&addresses["internal"]);
+        // A connection per request that waits would be a load of its own, on both sides.
+        let shop = Shop::over_one_connection(&addresses["internal"]);
         let customers = (0..size.customers).map(async |n| shop.customer(&format!("customer-{n}")).await);
         let customers = futures::future::join_all(customers).await;
         let load = Load::with_beat(&shop, customers, size.grants, MissedTickBehavior::Burst);

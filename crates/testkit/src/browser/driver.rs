@@ -79,7 +79,7 @@ impl Kind for Driver {
 /// Has the driver take charge of the Chromium behind the port.
 pub(super) async fn open(driver: &Server<Driver>, chromium: u16, trusting: bool) -> Result<Session, Error> {
     let failed = |why: String| Error::failed("chromedriver", why);
-    let client = http::client();
+    let client = http::client().clone();
     let base = driver.kind.base(driver.addr().port());
     let wanted = json!({
         "browserName": "chrome",

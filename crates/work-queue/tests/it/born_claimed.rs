@@ -1,6 +1,6 @@
 //! Items that their pusher has claimed from the start.
 
-use work_queue::{Filter, Finished, State};
+use work_queue::{Filter, Finished, State, Unordered};
 
 use super::*;
 
@@ -13,13 +13,13 @@ testkit::on_all_stores!(
     more_than_fit_into_a_statement_are_finished_together,
 );
 
-async fn start(place: &SqlPlace, config: Config) -> (Db, Queue) {
+async fn start(place: &SqlPlace, config: Config) -> (Db, Unordered) {
     let db = open(place).await;
     (db.clone(), queue_on(db, config).unordered())
 }
 
 /// Pushes some items as claimed, and says who they are.
-async fn push_claimed(db: &Db, queue: &Queue, holder: ProcessId, count: usize) -> Vec<Uuid> {
+async fn push_claimed(db: &Db, queue: &Unordered, holder: ProcessId, count: usize) -> Vec<Uuid> {
     let ids: Vec<Uuid> = (0..count).map(|_| Uuid::now_v7()).collect();
     let new = |id: &Uuid| New { id: *id, user: Uuid::nil(), key: "k", payload: b"k:x" };
     let mut tx = db.begin().await.unwrap();

@@ -15,6 +15,7 @@ testkit::on_all_stores!(
     what_was_done_can_be_done_again,
     doing_again_ends_while_workers_keep_up,
     doing_again_keeps_the_order_of_a_key_of_any_length,
+    doing_again_keeps_the_order_of_a_key_that_goes_on_before_its_turn,
     what_is_to_be_done_again_begins_anew,
     what_waits_for_an_operator_is_listed_in_the_order_of_waiting,
 );
@@ -262,6 +263,36 @@ async fn doing_again_keeps_the_order_of_a_key_of_any_length(place: &SqlPlace) {
     let expected: Vec<String> = (0..LONG + 2).map(|n| format!("long:{n}")).collect();
     assert_eq!(of_key, expected.iter().collect::<Vec<_>>());
     assert_eq!(done.len(), before + 2 * LONG + 2);
+}
+
+/// An item is pushed and done after the command has begun, and before the command gets to its key.
+async fn doing_again_keeps_the_order_of_a_key_that_goes_on_before_its_turn(place: &SqlPlace) {
+    const KEYS: usize = 600;
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let worker = recorder.worker(&queue);
+    let mut tx = db.begin().await.unwrap();
+    for n in 0..KEYS {
+        push_in(&mut tx, &queue, &format!("{n}:x"));
+    }
+    tx.commit().await.unwrap();
+    while worker.tick().await.unwrap().claimed > 0 {}
+    push(&db, &queue, &["last:1"]).await;
+    worker.tick().await.unwrap();
+    // The store's clock counts in milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let (since, until) = (Timestamp::from_millis(0), db.now().await.unwrap());
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    queue.again_some_keys(since, until).await.unwrap().unwrap();
+    push(&db, &queue, &["last:2"]).await;
+    while worker.tick().await.unwrap().claimed > 0 {}
+    while queue.again_some_keys(since, until).await.unwrap().is_some() {}
+    while worker.tick().await.unwrap().claimed > 0 {}
+    let done = recorder.done();
+    let of_key: Vec<&String> = done.iter().filter(|text| text.starts_with("last:")).collect();
+    assert_eq!(of_key, ["last:1", "last:2", "last:1", "last:2"]);
+    assert_eq!(done.len(), 2 * KEYS + 4, "each other item is done again once");
 }
 
 async fn what_is_to_be_done_again_begins_anew(place: &SqlPlace) {

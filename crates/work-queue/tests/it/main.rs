@@ -6,6 +6,7 @@ mod at_home;
 mod born_claimed;
 mod choosing;
 mod claims;
+mod conflicts;
 mod deciding;
 mod failing;
 mod keeping;

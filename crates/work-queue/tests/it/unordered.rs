@@ -12,7 +12,7 @@ testkit::on_all_stores!(
 );
 
 fn unordered(db: &Db, config: Config) -> Queue {
-    queue_on(db.clone(), config).unordered()
+    queue_on(db.clone(), config).unordered().into()
 }
 
 async fn items_of_one_key_wait_for_nobody(place: &SqlPlace) {

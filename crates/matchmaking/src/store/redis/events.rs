@@ -1,4 +1,4 @@
-//! Matches that are not recorded in SQL yet: a stream of entries, and the push to their watchers.
+//! Matches that are not recorded in SQL or not copied yet: a stream of entries, and the push to their watchers.
 
 use std::time::Duration;
 
@@ -11,22 +11,29 @@ use crate::error::Error;
 use crate::store::{Entry, RECOVERY_LEASE, Then};
 
 impl Redis {
-    pub(in crate::store) async fn notify(&self, entries: &[Entry], then: Then) -> Result<(), Error> {
+    pub(in crate::store) async fn notify<'a>(
+        &self,
+        entries: &'a [Entry],
+        then: Then,
+    ) -> Result<Vec<&'a Entry>, Error> {
         let copies = join_all(entries.iter().map(|entry| self.copy_assignments(&entry.made))).await;
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
         for (entry, copied) in entries.iter().zip(copies) {
             match (copied, then) {
                 (Ok(()), Then::Remove) => removed.push(entry),
                 (Ok(()), Then::Keep) => kept.push(entry),
-                // The watchers learn of it all the same; the recovery copies it when the server is back.
+                // The watchers are notified all the same. The recovery copies the assignments when the server is back.
                 (Err(error), _) => {
+                    self.metrics.copies_failed.inc();
                     tracing::warn!(cause = base::error::chain(&error), "assignments are copied later");
                     kept.push(entry);
                 }
             }
         }
+        // Removing comes last, so that no failure after it hides what was removed.
+        self.push_entries(&kept, "0").await?;
         self.push_entries(&removed, "1").await?;
-        self.push_entries(&kept, "0").await
+        Ok(removed)
     }
 
     /// It needs no lock: no other step can be disturbed by it.
@@ -56,13 +63,6 @@ impl Redis {
         step.arg(older_than.as_millis() as u64).arg(RECOVERY_LEASE.as_millis() as u64);
         let entries: Vec<(String, Bytes)> = self.servers.run(&step).await?;
         Ok(entries.into_iter().map(|(key, made)| Entry { key, made }).collect())
-    }
-
-    pub(in crate::store) async fn remove(&self, entries: &[Entry]) -> Result<(), Error> {
-        let keys: Vec<&str> = entries.iter().map(|entry| entry.key.as_str()).collect();
-        let mut command = ::redis::cmd("XDEL");
-        command.arg(self.keys.events()).arg(keys);
-        Ok(command.query_async(&mut self.servers.primary()).await?)
     }
 
     pub(in crate::store) async fn unrecorded(&self) -> Result<(u64, u64), Error> {

@@ -1,5 +1,6 @@
 //! The order in which the background loops of the product stop.
 
+use std::collections::BTreeSet;
 use std::sync::Mutex;
 
 use runtime::lifecycle::{Exit, Signals};
@@ -30,6 +31,30 @@ const REQUIRED: [StopOrder; 3] = [
     StopOrder { earlier: "matchmaking-recorder", later: "outbox-relay" },
     // The intake reads the events that the relay publishes. An embedded bus is gone with the process.
     StopOrder { earlier: "outbox-relay", later: "notification-intake" },
+];
+
+/// The loops that append events to the outbox.
+const APPENDING: [&str; 3] = ["matchmaking-engine", "matchmaking-recorder", "matchmaking-sweeper"];
+
+/// The loops that append none: they read, deliver, publish, wake or remove.
+const OTHERS: [&str; 17] = [
+    "idempotency-keeper",
+    "identity-keys",
+    "limits-sweep",
+    "matchmaking-abandoned",
+    "matchmaking-abandoned-keeper",
+    "matchmaking-presence",
+    "matchmaking-pushes",
+    "matchmaking-wakes",
+    "notification-broadcasts",
+    "notification-deliveries",
+    "notification-intake",
+    "notification-keeper",
+    "notification-streams",
+    "notification-watch",
+    "outbox-keeper",
+    outbox::RELAY,
+    "session-ends",
 ];
 
 /// Runs loops with these names and orders until all are up, then stops them. Returns their names in the order in which they ended.
@@ -86,4 +111,26 @@ async fn loops_stop_before_those_that_work_on_what_they_leave() {
         place("notification-intake") == names.len() - 1 && place("outbox-relay") == names.len() - 2,
         "the relay and the intake stop last, after every loop that may leave an event: {ended:?}"
     );
+}
+
+/// Whether the loop stops before the relay, directly or because others stop in between.
+fn stops_before_relay(name: &str, orders: &[StopOrder]) -> bool {
+    let mut later = orders.iter().filter(|order| order.earlier == name).map(|order| order.later);
+    later.any(|later| later == outbox::RELAY || stops_before_relay(later, orders))
+}
+
+/// An event that is appended after the relay has stopped waits for the next start, or for another process.
+#[tokio::test]
+async fn every_loop_that_appends_events_stops_before_the_relay() {
+    let loops = open(SERVICES, EVERY_LOOP).await.unwrap().loops;
+    let found: BTreeSet<&str> = loops.iter().map(Loop::name).collect();
+    let known: BTreeSet<&str> = APPENDING.into_iter().chain(OTHERS).collect();
+    assert_eq!(found, known, "say here of a new loop whether it appends events");
+    let orders = Loop::stop_orders(&loops);
+    for name in APPENDING {
+        assert!(
+            stops_before_relay(name, &orders),
+            "{name} may append events that nobody publishes: {orders:?}"
+        );
+    }
 }
