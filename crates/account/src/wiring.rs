@@ -49,6 +49,6 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
     let stores = &context.stores;
     let accounts =
         Accounts::new(stores.db.clone(), stores.locks.clone(), context.get()?, context.clock.clone());
-    context.provide(accounts.clone());
+    context.provide(accounts.clone())?;
     Ok(Opened { service_api: routes(accounts), ..Opened::default() })
 }

@@ -17,23 +17,23 @@ pub(crate) const VERSION: HeaderName = HeaderName::from_static("x-client-version
 
 /// A kind of client.
 #[derive(Clone, Debug)]
-pub struct Platform {
+pub(crate) struct Platform {
     /// Older ones are told to update.
-    pub min_version: Option<Version>,
+    pub(crate) min_version: Option<Version>,
     /// Where.
-    pub update_url: Option<Url>,
+    pub(crate) update_url: Option<Url>,
     /// What its clients do not see: `ROUTE.FIELD`, as in `me.roles`.
-    pub hidden: Vec<HiddenField>,
+    pub(crate) hidden: Vec<HiddenField>,
 }
 
 /// Something that some clients have and others do not.
 #[derive(Clone, Debug)]
-pub struct Feature {
-    pub on: bool,
+pub(crate) struct Feature {
+    pub(crate) on: bool,
     /// Of which platforms; none means all.
-    pub platforms: Vec<String>,
+    pub(crate) platforms: Vec<String>,
     /// From which version on.
-    pub min_version: Option<Version>,
+    pub(crate) min_version: Option<Version>,
 }
 
 impl Section for Platform {
@@ -58,7 +58,7 @@ impl Section for Feature {
 
 /// Numbers with dots between them. What is missing at the end is 0.
 #[derive(Clone, Debug)]
-pub struct Version(Vec<u64>);
+pub(crate) struct Version(Vec<u64>);
 
 impl Version {
     const PARTS: usize = 6;
@@ -129,7 +129,7 @@ impl Setting for Version {
 
 /// A field of the answer of one route.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HiddenField {
+pub(crate) struct HiddenField {
     /// The last word of the route: `me` for `/v1/me`.
     route: String,
     path: Vec<String>,

@@ -11,41 +11,41 @@ use crate::clients::{Feature, Platform};
 
 /// Settings of the gateway.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub(crate) struct Config {
     /// Where players find the gateway; where it listens, if that is not said.
-    pub public_url: Option<PublicUrl>,
-    pub session: sessions::Config,
+    pub(crate) public_url: Option<PublicUrl>,
+    pub(crate) session: sessions::Config,
     /// How long what `account` said of a user is taken to be still true.
-    pub user_cache: Duration,
+    pub(crate) user_cache: Duration,
     /// How long a request may take.
-    pub request_timeout: Duration,
+    pub(crate) request_timeout: Duration,
     /// How long one part of an answer that is put together may take.
-    pub part_timeout: Duration,
+    pub(crate) part_timeout: Duration,
     /// The largest body of a request, in bytes.
-    pub max_body: usize,
+    pub(crate) max_body: usize,
     /// Web pages of other origins that may call.
-    pub cors_origins: Vec<Origin>,
+    pub(crate) cors_origins: Vec<Origin>,
     /// How often a stream says that it is alive.
-    pub stream_heartbeat: Duration,
+    pub(crate) stream_heartbeat: Duration,
     /// How many streams a player may have open in one process.
-    pub max_streams: usize,
-    pub limits: LimitsConfig,
-    pub platforms: BTreeMap<String, Platform>,
-    pub features: BTreeMap<String, Feature>,
+    pub(crate) max_streams: usize,
+    pub(crate) limits: LimitsConfig,
+    pub(crate) platforms: BTreeMap<String, Platform>,
+    pub(crate) features: BTreeMap<String, Feature>,
 }
 
 /// Rate limits.
 #[derive(Clone, Copy, Debug)]
-pub struct LimitsConfig {
+pub(crate) struct LimitsConfig {
     /// How long Redis may take to decide.
-    pub timeout: Duration,
+    pub(crate) timeout: Duration,
     /// Everything from one address.
-    pub address: Rate,
+    pub(crate) address: Rate,
     /// Per player, or per address of those who are not signed in.
-    pub read: Rate,
-    pub write: Rate,
-    pub sign_in: Rate,
-    pub stream: Rate,
+    pub(crate) read: Rate,
+    pub(crate) write: Rate,
+    pub(crate) sign_in: Rate,
+    pub(crate) stream: Rate,
 }
 
 impl Section for Config {

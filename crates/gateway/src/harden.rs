@@ -1,5 +1,6 @@
 //! Headers that keep browsers from doing what we do not want, on every answer; and who may call from another origin.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ::http::header::{
@@ -10,6 +11,7 @@ use ::http::{HeaderName, HeaderValue, Method};
 use axum::Router;
 use axum::middleware::map_response;
 use axum::response::Response;
+use service::RouteMethod;
 use sessions::Origin;
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
@@ -27,23 +29,28 @@ const MOST: usize = 16;
 /// How long a browser may remember what another origin may do.
 const CORS_AGE: Duration = Duration::from_secs(600);
 
-/// Lets pages of these origins call. What is answered to their questions whether they may does not come by a route.
-pub(crate) fn open_to(origins: &[Origin], routes: Router, https: bool) -> Router {
+/// Lets pages of these origins call by these methods. Preflight requests are answered here, past all routes.
+pub(crate) fn open_to(
+    origins: &[Origin],
+    methods: &BTreeSet<RouteMethod>,
+    routes: Router,
+    https: bool,
+) -> Router {
     if origins.is_empty() {
         return routes;
     }
     routes
-        .layer(cors(origins))
+        .layer(cors(origins, methods))
         .layer(map_response(move |response: Response| async move { secured(response, https) }))
 }
 
 /// Pages of these origins may call, with the player's cookie.
-fn cors(origins: &[Origin]) -> CorsLayer {
+fn cors(origins: &[Origin], methods: &BTreeSet<RouteMethod>) -> CorsLayer {
     let origins = origins.iter().filter_map(|origin| HeaderValue::from_str(origin.as_str()).ok());
     CorsLayer::new()
         .allow_origin(AllowOrigin::list(origins))
         .allow_credentials(true)
-        .allow_methods([Method::GET, Method::POST, Method::DELETE])
+        .allow_methods(methods.iter().map(|method| Method::from(*method)).collect::<Vec<_>>())
         .allow_headers([
             AUTHORIZATION,
             CONTENT_TYPE,

@@ -10,27 +10,27 @@ mod sign_in;
 mod stream;
 mod tickets;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use ::http::Method;
 use ::http::header::HOST;
 use ::http::request::Parts;
 use axum::extract::{DefaultBodyLimit, FromRequestParts, Path, Request};
 use axum::handler::Handler;
 use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodFilter, MethodRouter, any, on};
+use axum::routing::{MethodRouter, any, on};
 use axum::{Extension, Router};
 use base::Code;
 use base::error::{Coded, chain};
 use http_server::{BodyTimeout, Problem};
-use service::{Class, Row, Who};
+use service::{Class, RouteMethod, Row, Who};
 use sessions::CALLBACK;
 use url::Url;
 use utoipa::OpenApi;
 
+use crate::config::Config;
 use crate::guard::guard;
 use crate::harden::open_to;
 use crate::{Brought, Gateway};
@@ -71,19 +71,17 @@ const ELSEWHERE: &str = "/{*path}";
         (name = "matchmaking", description = "Finding somebody to play with")
     )
 )]
-pub struct Api;
+pub(crate) struct Api;
 
 struct Table(Vec<(Row, MethodRouter<Gateway>)>);
 
 impl Table {
-    fn row<H, T>(mut self, method: Method, path: &'static str, who: Who, class: Class, handler: H) -> Self
+    fn row<H, T>(mut self, row: Row, handler: H) -> Self
     where
         H: Handler<T, Gateway>,
         T: 'static,
     {
-        // Those of the table are all known to axum.
-        let filter = MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::GET);
-        self.0.push((Row { method, path, who, class }, on(filter, handler)));
+        self.0.push((row, on(row.method.filter(), handler)));
         self
     }
 }
@@ -96,30 +94,30 @@ fn table() -> Table {
     const TICKETS: &str = "/v1/matchmaking/tickets";
     const TICKET_STREAM: &str = "/v1/matchmaking/tickets/{ticket_id}/stream";
     Table(Vec::new())
-        .row(Method::GET, "/", Anyone, Page, pages::index)
-        .row(Method::GET, "/assets/{file}", Anyone, Page, pages::asset)
-        .row(Method::GET, "/docs", Anyone, Page, pages::docs)
-        .row(Method::GET, "/openapi.json", Anyone, Page, pages::openapi)
-        .row(Method::GET, "/healthz", Anyone, Page, pages::health)
-        .row(Method::GET, "/login", Anyone, SignIn, sign_in::login)
-        .row(Method::GET, CALLBACK, Anyone, SignIn, sign_in::callback)
-        .row(Method::GET, "/logout", Anyone, SignIn, sign_in::logout)
-        .row(Method::POST, "/logout/backchannel", Anyone, Issuer, sign_in::back_channel)
-        .row(Method::GET, "/v1/client-config", Anyone, Read, client_config::client_config)
-        .row(Method::GET, "/v1/me", SignedIn, Read, me::me)
-        .row(Method::GET, "/v1/home", Player, Read, home::home)
-        .row(Method::GET, "/v1/accounts", Player, Read, me::accounts)
-        .row(Method::GET, "/v1/entitlements", Player, Read, me::entitlements)
-        .row(Method::GET, "/v1/stream", Player, Stream, stream::stream)
-        .row(Method::GET, "/v1/notifications", Player, Read, notifications::list)
-        .row(Method::GET, "/v1/notifications/counts", Player, Read, notifications::counts)
-        .row(Method::POST, "/v1/notifications/mark", Player, Write, notifications::mark)
-        .row(Method::GET, NOTIFICATION, Player, Read, notifications::show)
-        .row(Method::GET, TICKETS, Player, Read, tickets::list)
-        .row(Method::POST, TICKETS, Player, Write, tickets::create)
-        .row(Method::GET, TICKET, Player, Read, tickets::show)
-        .row(Method::DELETE, TICKET, Player, Write, tickets::cancel)
-        .row(Method::GET, TICKET_STREAM, Player, Stream, stream::follow)
+        .row(Row::get("/", Anyone, Page), pages::index)
+        .row(Row::get("/assets/{file}", Anyone, Page), pages::asset)
+        .row(Row::get("/docs", Anyone, Page), pages::docs)
+        .row(Row::get("/openapi.json", Anyone, Page), pages::openapi)
+        .row(Row::get("/healthz", Anyone, Page), pages::health)
+        .row(Row::get("/login", Anyone, SignIn), sign_in::login)
+        .row(Row::get(CALLBACK, Anyone, SignIn), sign_in::callback)
+        .row(Row::get("/logout", Anyone, SignIn), sign_in::logout)
+        .row(Row::post("/logout/backchannel", Anyone, Issuer), sign_in::back_channel)
+        .row(Row::get("/v1/client-config", Anyone, Read), client_config::client_config)
+        .row(Row::get("/v1/me", SignedIn, Read), me::me)
+        .row(Row::get("/v1/home", Player, Read), home::home)
+        .row(Row::get("/v1/accounts", Player, Read), me::accounts)
+        .row(Row::get("/v1/entitlements", Player, Read), me::entitlements)
+        .row(Row::get("/v1/stream", Player, Stream), stream::stream)
+        .row(Row::get("/v1/notifications", Player, Read), notifications::list)
+        .row(Row::get("/v1/notifications/counts", Player, Read), notifications::counts)
+        .row(Row::post("/v1/notifications/mark", Player, Write), notifications::mark)
+        .row(Row::get(NOTIFICATION, Player, Read), notifications::show)
+        .row(Row::get(TICKETS, Player, Read), tickets::list)
+        .row(Row::post(TICKETS, Player, Write), tickets::create)
+        .row(Row::get(TICKET, Player, Read), tickets::show)
+        .row(Row::delete(TICKET, Player, Write), tickets::cancel)
+        .row(Row::get(TICKET_STREAM, Player, Stream), stream::follow)
 }
 
 /// The rows of the gateway's own routes.
@@ -130,22 +128,16 @@ pub fn rows() -> Vec<Row> {
 /// Builds the router of the table and of the routes that services bring, each behind its guard.
 pub(crate) fn routes(gateway: &Gateway, brought: Brought, issuer: Option<(&str, Router)>) -> Router {
     let guarded = |row: Row| from_fn_with_state((gateway.clone(), Arc::new(row)), guard);
-    // Whoever asks for what there is not is limited too, and what they are told is hardened like any answer.
-    let open = |path| guarded(Row { method: Method::GET, path, who: Who::Anyone, class: Class::Page });
-    let body = DefaultBodyLimit::max(gateway.config.max_body);
-    // So that who is slow is told so, and not that we were.
-    let arrives = Extension(BodyTimeout(gateway.config.request_timeout / 2));
+    // Requests for unknown paths and methods are limited too, and their answers are hardened like any.
+    let open = |path| guarded(Row::get(path, Who::Anyone, Class::Page));
     let mut paths = HashSet::new();
     let Brought { routes, provided } = brought;
     let brought = routes.into_iter().map(|route| (route.row, route.handler.with_state(provided.clone())));
-    let mut routes = table().0.into_iter().chain(brought).fold(Router::new(), |routes, (row, handler)| {
+    let rows: Vec<(Row, MethodRouter<Gateway>)> = table().0.into_iter().chain(brought).collect();
+    let methods: BTreeSet<RouteMethod> = rows.iter().map(|(row, _)| row.method).collect();
+    let mut routes = rows.into_iter().fold(Router::new(), |routes, (row, handler)| {
         let path = row.path;
-        let handler: MethodRouter<Gateway> = if row.method == Method::POST {
-            handler.layer::<_, Infallible>(body).layer(arrives)
-        } else {
-            handler
-        };
-        let handler = handler.route_layer(guarded(row));
+        let handler = with_body_limits(&row, &gateway.config, handler).route_layer(guarded(row));
         // Once for all methods of a path.
         let is_first = paths.insert(path);
         routes.route(path, if is_first { handler.fallback(wrong_method.layer(open(path))) } else { handler })
@@ -153,11 +145,24 @@ pub(crate) fn routes(gateway: &Gateway, brought: Brought, issuer: Option<(&str, 
     routes = routes.route(ELSEWHERE, any(nothing_here.layer(open(ELSEWHERE))));
     if let Some((path, issuer)) = issuer {
         let issuer = issuer.fallback(nothing_here).method_not_allowed_fallback(wrong_method);
-        // No limit: the gateway asks it too, from the same address as everybody who tries it on this machine.
-        let row = Row { method: Method::GET, path: "/issuer", who: Who::Anyone, class: Class::Issuer };
-        routes = routes.nest_service(path, issuer.layer(body).layer(from_fn(only_here)).layer(guarded(row)));
+        let issuer = issuer.layer(DefaultBodyLimit::max(gateway.config.max_body)).layer(from_fn(only_here));
+        // No limit: the gateway calls it too, from the same address as everybody who tries it on this machine.
+        let row = Row::get("/issuer", Who::Anyone, Class::Issuer);
+        routes = routes.nest_service(path, issuer.layer(guarded(row)));
     }
-    open_to(&gateway.config.cors_origins, routes.with_state(gateway.clone()), gateway.is_https())
+    let routes = routes.with_state(gateway.clone());
+    open_to(&gateway.config.cors_origins, &methods, routes, gateway.is_https())
+}
+
+/// Limits the size and the time of bodies, on routes that may have one.
+fn with_body_limits(row: &Row, config: &Config, handler: MethodRouter<Gateway>) -> MethodRouter<Gateway> {
+    if row.method.is_safe() {
+        return handler;
+    }
+    let most = row.max_body.map_or(config.max_body, |own| own.min(config.max_body));
+    // Shorter than the timeout of the request: a slow client gets 408, not 504.
+    let timeout = BodyTimeout(config.request_timeout / 2);
+    handler.layer::<_, Infallible>(DefaultBodyLimit::max(most)).layer(Extension(timeout))
 }
 
 /// The builtin issuer is for this machine: who found it under another name, through a proxy or a trick of DNS, does not find it.

@@ -43,53 +43,51 @@ use sessions::{Audit, CipherFailed, Origin, Sessions};
 use url::Url;
 
 use crate::clients::Clients;
+use crate::config::Config;
 use crate::http::Description;
+use crate::metrics::Metrics;
 use crate::streams::Streams;
 
-pub use clients::{Feature, Platform, Version};
-pub use config::{Config, LimitsConfig};
-pub use http::{Api, rows};
-pub use metrics::Metrics;
-pub use services::IssuedServices;
+pub use http::rows;
 pub use wiring::Wiring;
 
 /// What the gateway is made of.
 #[derive(Debug)]
-pub struct Parts {
-    pub config: Config,
+pub(crate) struct Parts {
+    pub(crate) config: Config,
     /// Where players find the gateway.
-    pub public_url: Url,
-    pub version: &'static str,
+    pub(crate) public_url: Url,
+    pub(crate) version: &'static str,
     /// The OpenAPI document of the routes.
-    pub openapi: Value,
+    pub(crate) openapi: Value,
     /// Whose `X-Forwarded-For` is believed.
-    pub trusted: Vec<Network>,
+    pub(crate) trusted: Vec<Network>,
     /// Who vouches for players, if anybody does.
-    pub provider: Option<Provider>,
-    pub redis_store: RedisStore,
-    pub limits: Limits,
-    pub accounts: Accounts,
-    pub entitlements: Entitlements,
-    pub inbox: Inbox,
-    pub players: Players,
-    pub live: Live,
-    pub clock: Clock,
-    pub metrics: Metrics,
+    pub(crate) provider: Option<Provider>,
+    pub(crate) redis_store: RedisStore,
+    pub(crate) limits: Limits,
+    pub(crate) accounts: Accounts,
+    pub(crate) entitlements: Entitlements,
+    pub(crate) inbox: Inbox,
+    pub(crate) players: Players,
+    pub(crate) live: Live,
+    pub(crate) clock: Clock,
+    pub(crate) metrics: Metrics,
 }
 
 /// The routes that services bring, and what their handlers use.
 #[derive(Clone, Debug, Default)]
-pub struct Brought {
-    pub routes: Vec<PlayerRoute>,
-    pub provided: Provided,
+pub(crate) struct Brought {
+    pub(crate) routes: Vec<PlayerRoute>,
+    pub(crate) provided: Provided,
 }
 
-/// The gateway. Clones are the same.
+/// The gateway. Cheap to clone; clones share state.
 #[derive(Clone)]
-pub struct Gateway(Arc<Inner>);
+pub(crate) struct Gateway(Arc<Inner>);
 
 /// What the clones share.
-pub struct Inner {
+pub(crate) struct Inner {
     config: Config,
     version: &'static str,
     origin: Origin,
@@ -108,7 +106,7 @@ pub struct Inner {
 }
 
 impl Gateway {
-    pub fn new(parts: Parts) -> Result<Self, CipherFailed> {
+    pub(crate) fn new(parts: Parts) -> Result<Self, CipherFailed> {
         let Parts { config, public_url, clock, metrics, .. } = parts;
         let sessions = Sessions::new(sessions::Parts {
             config: &config.session,
@@ -141,12 +139,12 @@ impl Gateway {
     }
 
     /// Builds the router of its own routes and of those that services bring; with the builtin issuer under its path, if it is here.
-    pub fn routes(&self, brought: Brought, issuer: Option<(&str, Router)>) -> Router {
+    pub(crate) fn routes(&self, brought: Brought, issuer: Option<(&str, Router)>) -> Router {
         http::routes(self, brought, issuer)
     }
 
     /// Ends the streams of sessions that end, until told to stop.
-    pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
+    pub(crate) async fn run(&self, drain: Drain) -> Result<(), LoopError> {
         self.streams.run(self.sessions.store(), drain).await
     }
 

@@ -11,7 +11,7 @@ use prometheus_client::registry::Registry;
 
 /// Metrics of the gateway. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
-pub struct Metrics(Arc<Instruments>);
+pub(crate) struct Metrics(Arc<Instruments>);
 
 impl Deref for Metrics {
     type Target = Instruments;
@@ -22,7 +22,7 @@ impl Deref for Metrics {
 }
 
 #[derive(Debug)]
-pub struct Instruments {
+pub(crate) struct Instruments {
     pub(crate) sessions: sessions::Metrics,
     pub(crate) parts_unavailable: Family<PartLabels, Counter>,
     pub(crate) streams: Gauge,
@@ -34,7 +34,7 @@ pub(crate) struct PartLabels {
 }
 
 impl Metrics {
-    pub fn new(registry: &mut Registry) -> Self {
+    pub(crate) fn new(registry: &mut Registry) -> Self {
         let this = Instruments {
             sessions: sessions::Metrics::new(registry),
             parts_unavailable: Family::default(),

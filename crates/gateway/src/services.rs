@@ -9,10 +9,10 @@ use oidc::{Provider, Refused};
 
 /// Lets in services that the issuer vouches for: their roles say what they may do.
 #[derive(Clone, Debug)]
-pub struct IssuedServices {
-    pub provider: Provider,
+pub(crate) struct IssuedServices {
+    pub(crate) provider: Provider,
     /// The rights that a role can stand for, by name.
-    pub rights: Vec<Right>,
+    pub(crate) rights: Vec<Right>,
 }
 
 impl Vouch for IssuedServices {

@@ -16,12 +16,16 @@ use limits::Limits;
 use matchmaking::Players;
 use notification::{Inbox, Watch};
 use runtime::lifecycle::{Drain, LoopError};
-use service::{Context, Examined, Listen, Loop, OpenError, Opened, Provided, Service, Services, Settings};
+use service::{Context, Examined, Loop, OpenError, Opened, Provided, Service, Services, Settings};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use self::identity::{BuiltinIssuer, Identity};
-use crate::{Api, Brought, Config, Gateway, IssuedServices, Metrics, Parts};
+use crate::config::Config;
+use crate::http::Api;
+use crate::metrics::Metrics;
+use crate::services::IssuedServices;
+use crate::{Brought, Gateway, Parts};
 
 /// Where the builtin issuer is, on the gateway's own address.
 const ISSUER: &str = "/issuer";
@@ -73,13 +77,13 @@ impl Service for Wiring {
 
 fn open(context: &Context) -> Result<Opened, OpenError> {
     let Some(listener) = &context.gateway else {
-        context.provide(BuiltinIssuer(None));
+        context.provide(BuiltinIssuer(None))?;
         return Ok(Opened::default());
     };
     let config: &Config = context.settings.get();
     let public_url = config.public_url.as_ref().map_or_else(|| listener.url.clone(), |url| url.0.clone());
     let identity = Identity::open(context, listener, &public_url)?;
-    context.provide(BuiltinIssuer(identity.builtin.clone()));
+    context.provide(BuiltinIssuer(identity.builtin.clone()))?;
 
     let redis_store = &context.stores.redis_store;
     let limit_metrics = context.metrics.register(limits::Metrics::new);
@@ -90,7 +94,7 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         public_url,
         version: context.version,
         openapi: listener.openapi.clone(),
-        trusted: context.settings.get::<Listen>().limits.trusted_proxies.clone(),
+        trusted: context.settings.listen.limits.trusted_proxies.clone(),
         provider: identity.provider.clone(),
         redis_store: redis_store.clone(),
         live: context.get()?,

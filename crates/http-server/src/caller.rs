@@ -91,9 +91,9 @@ impl Setting for TokenHash {
     }
 }
 
-/// A service that may call.
+/// A caller of the service API that the configuration names, with its token and its rights.
 #[derive(Clone, Debug)]
-pub struct Service {
+pub struct ConfiguredCaller {
     pub token_hash: TokenHash,
     pub may: Vec<Right>,
 }
@@ -148,10 +148,10 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    pub fn new<'a>(services: impl IntoIterator<Item = (&'a str, &'a Service)>) -> Self {
-        let caller =
-            |(name, service): (&str, &Service)| (service.token_hash, Caller::new(name, &service.may));
-        Self { configured: Arc::new(services.into_iter().map(caller).collect()), vouch: None }
+    pub fn new<'a>(callers: impl IntoIterator<Item = (&'a str, &'a ConfiguredCaller)>) -> Self {
+        let by_token =
+            |(name, caller): (&str, &ConfiguredCaller)| (caller.token_hash, Caller::new(name, &caller.may));
+        Self { configured: Arc::new(callers.into_iter().map(by_token).collect()), vouch: None }
     }
 
     /// Lets in those as well whom somebody else vouches for.
@@ -217,8 +217,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_token_tells_who_calls() {
-        let service = Service { token_hash: TokenHash::of("secret"), may: vec![Right::READ] };
-        let credentials = Credentials::new([("shop", &service)]);
+        let shop = ConfiguredCaller { token_hash: TokenHash::of("secret"), may: vec![Right::READ] };
+        let credentials = Credentials::new([("shop", &shop)]);
         let ask = async |value: &str| {
             let headers = HeaderMap::from_iter([(AUTHORIZATION, HeaderValue::from_str(value).unwrap())]);
             credentials.caller(&headers).await.unwrap()

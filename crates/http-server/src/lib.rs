@@ -46,7 +46,7 @@ pub use address::client_address;
 pub use admin::admin;
 pub use admission::counted_as;
 pub use body::{Body, BodyTimeout, Query};
-pub use caller::{Caller, Credentials, Right, Service, TokenHash, Vouch, bearer_token};
+pub use caller::{Caller, ConfiguredCaller, Credentials, Right, TokenHash, Vouch, bearer_token};
 pub use direct::Routes;
 use direct::Served;
 pub use idempotency::{answered_before, idempotency_key};

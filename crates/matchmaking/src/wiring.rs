@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use outbox::Outbox;
 use redis_store::{Redis, RedisUrl};
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings, StoreConfigs};
+use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
 
 use crate::allocation::{self, GiveBack, Sweeper};
 use crate::store::Redises;
@@ -60,7 +60,7 @@ impl Service for Wiring {
 }
 
 async fn open(context: &Context) -> Result<Opened, OpenError> {
-    let (config, clock, roles) = (context.settings.get::<Config>(), &context.clock, &context.roles);
+    let (config, clock, roles) = (context.settings.get::<Config>(), &context.clock, &context.settings.roles);
     let (db, outbox) = (&context.stores.db, context.get::<Outbox>()?);
     let metrics = context.metrics.register(Metrics::new);
     let redises = Redises {
@@ -73,10 +73,10 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     let assigners = config.assigners(clock).map_err(unusable)?;
     let profiles = config.profiles(&assigners).map_err(unusable)?;
     let fetched = config.engine.fetch_limit;
-    context.provide(Operator::new(store.clone(), profiles.clone(), fetched, clock.clone()));
+    context.provide(Operator::new(store.clone(), profiles.clone(), fetched, clock.clone()))?;
     let queue = config.abandoned.clone();
     let allocations = Allocations::new(db.clone(), outbox.clone(), queue, clock.clone(), metrics.clone());
-    context.provide(allocations.clone());
+    context.provide(allocations.clone())?;
 
     let mut opened = Opened::default();
     // Players of the gateway watch their tickets too.
@@ -89,7 +89,7 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
                 config.queues.clone(),
                 context.get()?,
                 metrics.clone(),
-            ));
+            ))?;
         }
         let pushes =
             Loop::new(
@@ -127,7 +127,7 @@ async fn open_redis(
     url: &Option<RedisUrl>,
 ) -> Result<Option<Redis>, OpenError> {
     let Some(url) = url.as_ref().and_then(RedisUrl::server) else { return Ok(None) };
-    let timeout = context.settings.get::<StoreConfigs>().redis_store.timeout;
+    let timeout = context.settings.stores.redis_store.timeout;
     let open = async || Redis::open(url.as_str(), timeout).await;
     context.reach.open(name, &context.readiness.part(name), open).await.map(Some)
 }

@@ -12,7 +12,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
 use live::Live;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StoreConfigs};
+use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -62,7 +62,7 @@ impl Service for Wiring {
         for Wrong { key, what } in Rules::new(config, &services.events()).err().into_iter().flatten() {
             reader.check(&[&key], false, || what);
         }
-        let outlives = config.dedupe_retention > settings.get::<StoreConfigs>().bus.max_age;
+        let outlives = config.dedupe_retention > settings.stores.bus.max_age;
         reader.check(&["notification.dedupe_retention", "bus.max_age"], outlives, || {
             "it must be longer than bus.max_age: an event that the bus still has, and that nobody remembers, would be told again"
                 .to_owned()
@@ -103,18 +103,18 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         metrics: metrics.clone(),
         config: config.clone(),
     });
-    context.provide(notifications.clone());
-    context.provide(inbox);
-    context.provide(live.clone());
-    context.provide(metrics);
+    context.provide(notifications.clone())?;
+    context.provide(inbox)?;
+    context.provide(live.clone())?;
+    context.provide(metrics)?;
 
     let mut opened = Opened { service_api: routes(notifications.clone()), ..Opened::default() };
-    if context.roles.contains(Role::Gateway) {
+    if context.settings.roles.contains(Role::Gateway) {
         let streams =
             Loop::new("notification-streams", live, |live, drain| async move { live.run(drain).await });
         opened.loops.push(streams.down_at_most(LONGEST_DOWNTIME));
     }
-    if context.roles.contains(Role::Notifier) {
+    if context.settings.roles.contains(Role::Notifier) {
         let intake = Intake::new(bus.clone(), notifications.clone());
         // An embedded bus keeps events for consumers that it knows, so this one has to be known before anything is published.
         if let Bus::Memory(_) = bus {

@@ -42,31 +42,31 @@ impl Service for Wiring {
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
-        async { Ok(open(context)) }.boxed_local()
+        async { open(context) }.boxed_local()
     }
 }
 
-fn open(context: &Context) -> Opened {
+fn open(context: &Context) -> Result<Opened, OpenError> {
     let metrics = context.metrics.register(|registry| Metrics::new(registry, TABLE));
     let OutboxConfig(config) = context.settings.get();
     let (db, clock) = (context.stores.db.clone(), context.clock.clone());
     let outbox = Outbox::new(db, config.clone(), metrics.clone(), clock);
-    context.provide(metrics);
-    context.provide(outbox.clone());
-    context.provide(Operator::new(outbox.clone()));
-    if !context.roles.contains(Role::OutboxRelay) {
-        return Opened::default();
+    context.provide(metrics)?;
+    context.provide(outbox.clone())?;
+    context.provide(Operator::new(outbox.clone()))?;
+    if !context.settings.roles.contains(Role::OutboxRelay) {
+        return Ok(Opened::default());
     }
     let relay = Relay::new(context.process, outbox, context.stores.bus.clone());
     let publish = Loop::new(RELAY, relay.clone(), |relay, drain| async move { relay.run(drain).await });
     let keep =
         Loop::new("outbox-keeper", relay.clone(), |relay, drain| async move { relay.keep(drain).await });
-    Opened {
+    Ok(Opened {
         loops: vec![publish.down_at_most(LONGEST_DOWNTIME), keep],
         // An embedded bus keeps events for consumers that it knows: they have subscribed by then.
         when_all_are_open: Some(fill(relay).boxed_local()),
         ..Opened::default()
-    }
+    })
 }
 
 /// Fills an embedded bus with the events that are still in the outbox.

@@ -79,7 +79,7 @@ impl Sockets {
     pub(crate) async fn bind(settings: &Settings) -> Result<Self, BindError> {
         let mut failed = Vec::new();
         let mut bind = async |listener: Listener| {
-            let address = listener.address(&settings.listen);
+            let address = listener.address(&settings.shared.listen);
             let bound = TcpListener::bind(address).await;
             bound
                 .map_err(|error| failed.push(format!("listen.{} = {address}: {error}", listener.name())))
@@ -87,7 +87,7 @@ impl Sockets {
         };
         let admin = bind(Listener::Admin).await;
         let mut roles = Vec::new();
-        for listener in settings.roles.iter().flat_map(Listener::of_role) {
+        for listener in settings.shared.roles.iter().flat_map(Listener::of_role) {
             roles.extend(bind(*listener).await.map(|socket| (*listener, socket)));
         }
         match admin {

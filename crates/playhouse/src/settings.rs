@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use config::{Reader, Rejected, Section, Setting, Value};
-use http_server::Right;
-use service::{Listen, Roles, StoreConfigs};
+use http_server::{ConfiguredCaller, Right};
+use service::StoreConfigs;
 
 use crate::services::SERVICES;
 
@@ -15,44 +15,37 @@ pub const REFERENCE: &str = include_str!("reference.toml");
 /// The settings of a process.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    pub roles: Roles,
-    pub listen: Listen,
-    pub stores: StoreConfigs,
+    /// Those that services see: roles, listeners, stores, and their own.
+    pub shared: service::Settings,
     pub locks: hierlock::Options,
     /// Who may call the service API, by name.
-    pub callers: BTreeMap<String, http_server::Service>,
+    pub callers: BTreeMap<String, ConfiguredCaller>,
     pub lifecycle: runtime::lifecycle::Config,
     pub check_interval: Duration,
     pub telemetry: runtime::telemetry::Config,
-    /// The settings of all services, and those above that services may know.
-    pub services: service::Settings,
 }
 
 impl Section for Settings {
     fn read(reader: &mut Reader<'_>) -> Self {
+        let (roles, listen) = (reader.get("process.roles"), reader.section("listen"));
+        let stores = StoreConfigs {
+            db: reader.section("db"),
+            redis_store: reader.section("hot"),
+            bus: reader.section("bus"),
+        };
         let mut settings = Self {
-            roles: reader.get("process.roles"),
-            listen: reader.section("listen"),
-            stores: StoreConfigs {
-                db: reader.section("db"),
-                redis_store: reader.section("hot"),
-                bus: reader.section("bus"),
-            },
+            shared: service::Settings::new(roles, listen, stores),
             locks: reader.section::<Locks>("locks").0,
             callers: read_callers(reader),
             lifecycle: reader.section("lifecycle"),
             check_interval: reader
                 .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
             telemetry: reader.section("telemetry"),
-            services: service::Settings::default(),
         };
-        settings.services.put(settings.roles.clone());
-        settings.services.put(settings.listen.clone());
-        settings.services.put(settings.stores.clone());
-        SERVICES.iter().for_each(|service| service.read_settings(reader, &mut settings.services));
+        SERVICES.iter().for_each(|service| service.read_settings(reader, &mut settings.shared));
         settings.check_embedded(reader);
         settings.check_callers(reader);
-        SERVICES.iter().for_each(|service| service.check_settings(reader, &settings.services, SERVICES));
+        SERVICES.iter().for_each(|service| service.check_settings(reader, &settings.shared, SERVICES));
         settings
     }
 }
@@ -60,19 +53,19 @@ impl Section for Settings {
 impl Settings {
     /// An embedded store is inside one process: no other process may need it.
     fn check_embedded(&self, reader: &mut Reader<'_>) {
-        let one_process = self.stores.db.url.is_embedded();
+        let service::Settings { roles, stores, .. } = &self.shared;
+        let one_process = stores.db.url.is_embedded();
         // Only the lock on the SQLite file keeps a second process away.
-        for (key, embedded) in [
-            ("hot.url", self.stores.redis_store.url.is_embedded()),
-            ("bus.url", self.stores.bus.url.is_embedded()),
-        ] {
+        for (key, embedded) in
+            [("hot.url", stores.redis_store.url.is_embedded()), ("bus.url", stores.bus.url.is_embedded())]
+        {
             reader.check(&[key, "db.url"], one_process || !embedded, || {
                 "memory: serves one process, and the database is a server that several may share; give this store the URL \
                  of a server too, or db.url a sqlite: file"
                     .to_owned()
             });
         }
-        reader.check(&["process.roles"], self.roles.is_all() || !one_process, || {
+        reader.check(&["process.roles"], roles.is_all() || !one_process, || {
             "the database is a sqlite: file, so this process is the only one and has to play all roles; leave it at \
              [\"all\"], or give db.url, hot.url and bus.url the URLs of servers"
                 .to_owned()
@@ -93,19 +86,19 @@ impl Settings {
     }
 }
 
-fn read_callers(reader: &mut Reader<'_>) -> BTreeMap<String, http_server::Service> {
-    let tables: BTreeMap<String, ConfiguredCaller> = reader.tables("services");
-    tables.into_iter().map(|(name, ConfiguredCaller(caller))| (name, caller)).collect()
+fn read_callers(reader: &mut Reader<'_>) -> BTreeMap<String, ConfiguredCaller> {
+    let tables: BTreeMap<String, CallerTable> = reader.tables("services");
+    tables.into_iter().map(|(name, CallerTable(caller))| (name, caller)).collect()
 }
 
 /// A table of `services`: a caller of the service API.
-struct ConfiguredCaller(http_server::Service);
+struct CallerTable(ConfiguredCaller);
 
-impl Section for ConfiguredCaller {
+impl Section for CallerTable {
     fn read(reader: &mut Reader<'_>) -> Self {
         let token_hash = reader.required("token_hash");
         let may: Vec<DeclaredRight> = reader.get("may");
-        Self(http_server::Service {
+        Self(ConfiguredCaller {
             token_hash,
             may: may.into_iter().map(|DeclaredRight(right)| right).collect(),
         })
@@ -181,8 +174,8 @@ mod tests {
     #[test]
     fn the_default_is_one_process_with_all_roles_on_loopback() {
         let Loaded { config, .. } = load("").unwrap();
-        assert!(config.roles.is_all());
-        let listen = config.listen;
+        assert!(config.shared.roles.is_all());
+        let listen = config.shared.listen;
         for address in [listen.gateway, listen.internal, listen.admin, listen.open_match] {
             assert!(address.ip().is_loopback());
         }
@@ -228,12 +221,12 @@ mod tests {
 
     #[test]
     fn clients_are_limited_unless_told_otherwise() {
-        let limits = load("").unwrap().config.listen.limits;
+        let limits = load("").unwrap().config.shared.listen.limits;
         assert_eq!((limits.max_connections, limits.max_connections_per_address), (20_000, 1_000));
         assert_eq!((limits.max_head, limits.write_timeout), (16 * 1024, Duration::from_secs(30)));
         assert!(limits.trusted_proxies.is_empty());
         let given = "[listen]\nmax_head = \"8KiB\"\ntrusted_proxies = [\"10.0.0.0/8\", \"::1\"]\n";
-        let limits = load(given).unwrap().config.listen.limits;
+        let limits = load(given).unwrap().config.shared.listen.limits;
         assert_eq!((limits.max_head, limits.trusted_proxies.len()), (8 * 1024, 2));
         for wrong in ["max_head = \"4KiB\"", "max_connections = 0", "trusted_proxies = [\"10.1.0.0/8\"]"] {
             assert_eq!(load(&format!("[listen]\n{wrong}\n")).unwrap_err().0.len(), 1, "{wrong}");

@@ -10,15 +10,14 @@ use axum::routing::get;
 use axum::{Json, Router};
 use base::Clock;
 use base::id::ProcessId;
-use http_server::{Credentials, Server, admin};
+use http_server::{Credentials, Server, Vouch, admin};
 use runtime::Process;
 use runtime::lifecycle::Stage;
 use runtime::telemetry::MetricsPush;
-use service::{Context, GatewayListener, Loop, OpenError, Opened, Provided, Reach};
+use service::{Context, GatewayListener, Loop, OpenError, Opened, Provided, Reach, Services};
 
 use self::stores::OpenStores;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
-use crate::services::SERVICES;
 use crate::{Settings, VERSION, asyncapi, openapi};
 
 /// Why a process cannot start.
@@ -38,18 +37,19 @@ pub(crate) struct Start {
     pub(crate) clock: Clock,
     pub(crate) settings: Settings,
     pub(crate) sockets: Sockets,
+    pub(crate) services: Services,
 }
 
 impl Start {
     /// Starts all parts, stage by stage.
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
-        let Self { id, clock, settings, sockets } = self;
+        let Self { id, clock, settings, sockets, services } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
         let provided = Provided::default();
-        let operator_routes = SERVICES.operator_routes().merge(locks::operator_routes());
+        let operator_routes = services.operator_routes().merge(locks::operator_routes());
         let admin =
             admin(readiness.clone(), metrics.clone()).merge(operator_routes.with_state(provided.clone()));
-        let server = Server::new(settings.listen.limits.clone(), &metrics);
+        let server = Server::new(settings.shared.listen.limits.clone(), &metrics);
         let gateway = sockets.url(Listener::Gateway);
         server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
@@ -60,13 +60,12 @@ impl Start {
             version: VERSION,
             clock: clock.clone(),
             stores: stores.stores.clone(),
-            roles: settings.roles.clone(),
-            settings: settings.services.clone(),
+            settings: settings.shared.clone(),
             metrics: metrics.clone(),
             readiness,
             reach,
-            gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document() }),
-            services: SERVICES,
+            gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document(services) }),
+            services,
             provided,
             opening: "",
         };
@@ -89,14 +88,14 @@ impl Start {
                 Listener::OpenMatch => take(&mut opened.open_match).merge(common_routes().into()),
                 Listener::Internal => {
                     let routes = credentials.guard(take(&mut opened.service_api));
-                    routes.merge(descriptions()).merge(common_routes()).into()
+                    routes.merge(descriptions(services)).merge(common_routes()).into()
                 }
                 Listener::Gateway => take(&mut opened.gateway).into(),
                 Listener::Admin => continue,
             };
             server.serve(process, Stage::Listeners, listener.name(), socket, routes);
         }
-        tracing::info!(process = %id, version = VERSION, roles = settings.roles.words(), "started");
+        tracing::info!(process = %id, version = VERSION, roles = settings.shared.roles.words(), "started");
         Ok(())
     }
 }
@@ -104,13 +103,19 @@ impl Start {
 /// Opens all services in their order, and puts together what they add to the process.
 async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
     let (mut all, mut when_all_are_open) = (Opened::default(), Vec::new());
+    let mut vouches: Option<&'static str> = None;
     for service in context.services.iter() {
         context.opening = service.name();
         let opened = service.open(context).await?;
         all.service_api = all.service_api.merge(opened.service_api);
         all.gateway = all.gateway.merge(opened.gateway);
         all.open_match = all.open_match.merge(opened.open_match);
-        all.vouch = all.vouch.or(opened.vouch);
+        if opened.vouch.is_some() {
+            if let Some(first) = vouches.replace(service.name()) {
+                return Err(OpenError::provided_twice::<dyn Vouch>(first, service.name()));
+            }
+            all.vouch = opened.vouch;
+        }
         all.loops.extend(opened.loops);
         when_all_are_open.extend(opened.when_all_are_open);
     }
@@ -121,116 +126,11 @@ async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
 }
 
 /// The descriptions of the service API and of the events, for everybody.
-fn descriptions() -> Router {
+fn descriptions(services: Services) -> Router {
     Router::new()
-        .route("/internal/v1/openapi.json", get(async || Json(openapi::document())))
-        .route("/internal/v1/asyncapi.json", get(async || Json(asyncapi::document())))
+        .route("/internal/v1/openapi.json", get(async move || Json(openapi::document(services))))
+        .route("/internal/v1/asyncapi.json", get(async move || Json(asyncapi::document(services))))
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::path::Path;
-
-    use config::Layers;
-    use runtime::Metrics;
-    use service::{Services, StopOrder};
-
-    use super::*;
-    use crate::REFERENCE;
-
-    /// Settings with which every loop there is runs.
-    const EVERYTHING: &str = "\
-        [identity]\nissuer = \"http://127.0.0.1:1/\"\n\
-        [matchmaking.profiles.duels]\nassigner = \"game\"\n\
-        [matchmaking.assigners.game]\nkind = \"webhook\"\nurl = \"http://127.0.0.1:1/\"\n";
-
-    /// The loops that append events to the outbox.
-    const APPENDING: [&str; 3] = ["matchmaking-engine", "matchmaking-recorder", "matchmaking-sweeper"];
-
-    /// The loops that append none: they read, deliver, publish, wake or remove.
-    const OTHERS: [&str; 17] = [
-        "idempotency-keeper",
-        "identity-keys",
-        "limits-sweep",
-        "matchmaking-abandoned",
-        "matchmaking-abandoned-keeper",
-        "matchmaking-presence",
-        "matchmaking-pushes",
-        "matchmaking-wakes",
-        "notification-broadcasts",
-        "notification-deliveries",
-        "notification-intake",
-        "notification-keeper",
-        "notification-streams",
-        "notification-watch",
-        "outbox-keeper",
-        outbox::RELAY,
-        "session-ends",
-    ];
-
-    /// Opens a list of services on embedded stores, with all roles.
-    async fn open(services: Services) -> Result<Opened, OpenError> {
-        let folder = tempfile::tempdir().unwrap();
-        let file = format!("[db]\nurl = \"sqlite:{}/play.db\"\nmigrate = true\n", folder.path().display());
-        let file = file + EVERYTHING;
-        let layers = Layers::new(REFERENCE).with_file_text(Path::new("play.toml"), &file);
-        let settings: Settings = config::load(layers).unwrap().config;
-        let mut process = Process::new(settings.lifecycle.clone(), Metrics::new(VERSION));
-        let (reach, provided) = (Reach { timeout: settings.lifecycle.start_timeout }, Provided::default());
-        let clock = Clock::system();
-        let stores = OpenStores::open(&mut process, &settings, reach, &provided, &clock).await;
-        let stores = stores.unwrap().stores;
-        let mut context = Context {
-            process: ProcessId::generate(),
-            version: VERSION,
-            clock,
-            stores,
-            roles: settings.roles,
-            settings: settings.services,
-            metrics: process.metrics().clone(),
-            readiness: process.readiness().clone(),
-            reach,
-            gateway: Some(GatewayListener {
-                url: "http://127.0.0.1:8080/".parse().unwrap(),
-                openapi: openapi::gateway_document(),
-            }),
-            services,
-            provided,
-            opening: "",
-        };
-        open_services(&mut context).await
-    }
-
-    #[tokio::test]
-    async fn a_service_that_needs_one_that_is_not_in_the_list_fails_the_start() {
-        assert!(open(Services(&[&outbox::Wiring, &account::Wiring, &entitlement::Wiring])).await.is_ok());
-        let failed = open(Services(&[&outbox::Wiring, &entitlement::Wiring])).await.unwrap_err();
-        assert_eq!(
-            failed.to_string(),
-            "the service \"entitlement\" needs account::Accounts, which no service before it in the list of services provides"
-        );
-    }
-
-    /// Whether the loop stops before the relay, directly or because others stop in between.
-    fn stops_before_relay(name: &str, orders: &[StopOrder]) -> bool {
-        let mut later = orders.iter().filter(|order| order.earlier == name).map(|order| order.later);
-        later.any(|later| later == outbox::RELAY || stops_before_relay(later, orders))
-    }
-
-    /// An event that is appended after the relay has stopped waits for the next start, or for another process.
-    #[tokio::test]
-    async fn every_loop_that_appends_events_stops_before_the_relay() {
-        let loops = open(SERVICES).await.unwrap().loops;
-        let found: BTreeSet<&str> = loops.iter().map(Loop::name).collect();
-        let known: BTreeSet<&str> = APPENDING.into_iter().chain(OTHERS).collect();
-        assert_eq!(found, known, "say here of a new loop whether it appends events");
-        let orders = Loop::stop_orders(&loops);
-        for name in APPENDING {
-            assert!(
-                stops_before_relay(name, &orders),
-                "{name} may append events that nobody publishes: {orders:?}"
-            );
-        }
-    }
-}
+mod tests;

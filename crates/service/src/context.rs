@@ -1,6 +1,6 @@
 //! What a service gets to open itself with.
 
-use std::any::{Any, type_name};
+use std::any::Any;
 
 use base::Clock;
 use base::id::ProcessId;
@@ -12,7 +12,7 @@ use runtime::{Metrics, Readiness};
 use serde_json::Value;
 use url::Url;
 
-use crate::{OpenError, Provided, Reach, Roles, Services, Settings};
+use crate::{OpenError, Provided, Reach, Services, Settings};
 
 /// What a service gets to open itself with.
 #[derive(Debug)]
@@ -22,7 +22,6 @@ pub struct Context {
     pub version: &'static str,
     pub clock: Clock,
     pub stores: Stores,
-    pub roles: Roles,
     pub settings: Settings,
     pub metrics: Metrics,
     pub readiness: Readiness,
@@ -55,22 +54,14 @@ pub struct GatewayListener {
 }
 
 impl Context {
-    /// Provides a value to services that are opened later, and to routes that [use](crate::Open) it.
-    pub fn provide<T: Any + Send + Sync>(&self, value: T) {
-        self.provided.put(value);
+    /// Provides a value to services that are opened later, and to routes that [use](crate::Open) it. Fails the start if a service
+    /// provides a value of this type already.
+    pub fn provide<T: Any + Send + Sync>(&self, value: T) -> Result<(), OpenError> {
+        self.provided.put(self.opening, value)
     }
 
     /// Finds what a service before this one provides. Fails the start if there is none.
     pub fn get<T: Any + Clone>(&self) -> Result<T, OpenError> {
-        let missing = || OpenError::Missing { service: self.opening, needed: public_name(type_name::<T>()) };
-        self.provided.find().ok_or_else(missing)
-    }
-}
-
-/// The name of a type without the private modules that it is in: `account::Accounts`.
-fn public_name(type_name: &str) -> String {
-    match (type_name.split_once("::"), type_name.rsplit_once("::")) {
-        (Some((name, _)), Some((_, last))) if !type_name.contains('<') => format!("{name}::{last}"),
-        _ => type_name.to_owned(),
+        self.provided.find().ok_or_else(|| OpenError::missing::<T>(self.opening))
     }
 }

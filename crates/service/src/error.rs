@@ -1,5 +1,6 @@
 //! Why the stores or a service cannot be opened.
 
+use std::any::type_name;
 use std::error::Error;
 use std::time::Duration;
 
@@ -14,11 +15,33 @@ pub enum OpenError {
         "the service {service:?} needs {needed}, which no service before it in the list of services provides"
     )]
     Missing { service: &'static str, needed: String },
+    #[error(
+        "{provided} is provided twice, by {first:?} and by {second:?}; services find it by its type, so one of them must provide it"
+    )]
+    ProvidedTwice { provided: String, first: &'static str, second: &'static str },
 }
 
 impl OpenError {
+    /// For a `service` that needs a `T` which nobody provides.
+    pub(crate) fn missing<T: ?Sized>(service: &'static str) -> Self {
+        Self::Missing { service, needed: public_name(type_name::<T>()) }
+    }
+
+    /// For a `T` that two services provide.
+    pub fn provided_twice<T: ?Sized>(first: &'static str, second: &'static str) -> Self {
+        Self::ProvidedTwice { provided: public_name(type_name::<T>()), first, second }
+    }
+
     /// For something that is configured and does not work: `store` is the key or the name of the part.
     pub fn unusable(store: &'static str, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
         Self::Unusable { store, source: source.into() }
+    }
+}
+
+/// The name of a type without the private modules that it is in: `account::Accounts`.
+fn public_name(type_name: &str) -> String {
+    match (type_name.split_once("::"), type_name.rsplit_once("::")) {
+        (Some((name, _)), Some((_, last))) if !type_name.contains('<') => format!("{name}::{last}"),
+        _ => type_name.to_owned(),
     }
 }

@@ -35,7 +35,7 @@ pub use context::{Context, GatewayListener, Stores};
 pub use error::OpenError;
 pub use listen::Listen;
 pub use opened::{Loop, Opened, StopOrder};
-pub use player::{Class, PlayerRoute, Row, SignedInUser, Who};
+pub use player::{Class, PlayerRoute, RouteMethod, Row, SignedInUser, Who};
 pub use provided::{Open, Provided};
 pub use reach::Reach;
 pub use role::{Role, Roles};
@@ -67,7 +67,7 @@ pub trait Service: Sync {
         None
     }
 
-    /// Describes its routes of the gateway.
+    /// Describes its [player routes](Self::player_routes).
     fn gateway_api(&self) -> Option<OpenApi> {
         None
     }

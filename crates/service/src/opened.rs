@@ -23,7 +23,7 @@ pub struct Opened {
     pub gateway: Router,
     /// Routes of the Open Match listener.
     pub open_match: Routes,
-    /// Lets further callers use the service API.
+    /// Lets further callers use the service API. One service of the program may.
     pub vouch: Option<Arc<dyn Vouch>>,
     /// Background loops, started once all services are open.
     pub loops: Vec<Loop>,

@@ -13,13 +13,25 @@ use http_server::Problem;
 
 use crate::Provided;
 
-/// A route of the gateway: what it is, who may call it, and which limit it falls under.
-#[derive(Clone, Debug)]
+/// A route of the gateway: what it is, who may call it, and which limits it falls under.
+#[derive(Clone, Copy, Debug)]
 pub struct Row {
-    pub method: Method,
+    pub method: RouteMethod,
     pub path: &'static str,
     pub who: Who,
     pub class: Class,
+    /// The largest body in bytes, where `gateway.max_body` is too much. Routes that only read have no body.
+    pub max_body: Option<usize>,
+}
+
+/// The method of a route. Everything that depends on the method follows from here: CSRF protection, limits of bodies, CORS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RouteMethod {
+    Get,
+    Post,
+    Put,
+    Patch,
+    Delete,
 }
 
 /// Who may call a route.
@@ -31,7 +43,7 @@ pub enum Who {
     Player,
 }
 
-/// Which limit a route falls under.
+/// Which rate limit a route falls under.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The limit of its address alone.
@@ -44,7 +56,7 @@ pub enum Class {
     Issuer,
 }
 
-/// A route that a service brings to the gateway. The gateway's guard does what the row says before the handler runs.
+/// A route that a service brings to the gateway. The gateway's guard enforces the row before the handler runs.
 #[derive(Clone)]
 pub struct PlayerRoute {
     pub row: Row,
@@ -52,25 +64,85 @@ pub struct PlayerRoute {
 }
 
 impl PlayerRoute {
-    /// A handler asks for what it uses with [`Open`](crate::Open), and for its caller with [`SignedInUser`].
+    /// Makes a route of a handler. It extracts what it uses with [`Open`](crate::Open), its caller with [`SignedInUser`], and a JSON
+    /// body with [`http_server::Body`], which keeps the limits of the row.
     pub fn new<H, T>(row: Row, handler: H) -> Self
     where
         H: Handler<T, Provided>,
         T: 'static,
     {
-        Self { handler: on(filter(&row.method), handler), row }
+        Self { handler: on(row.method.filter(), handler), row }
     }
 }
 
 impl Row {
-    pub const fn new(method: Method, path: &'static str, who: Who, class: Class) -> Self {
-        Self { method, path, who, class }
+    pub const fn get(path: &'static str, who: Who, class: Class) -> Self {
+        Self::new(RouteMethod::Get, path, who, class)
+    }
+
+    pub const fn post(path: &'static str, who: Who, class: Class) -> Self {
+        Self::new(RouteMethod::Post, path, who, class)
+    }
+
+    pub const fn put(path: &'static str, who: Who, class: Class) -> Self {
+        Self::new(RouteMethod::Put, path, who, class)
+    }
+
+    pub const fn patch(path: &'static str, who: Who, class: Class) -> Self {
+        Self::new(RouteMethod::Patch, path, who, class)
+    }
+
+    pub const fn delete(path: &'static str, who: Who, class: Class) -> Self {
+        Self::new(RouteMethod::Delete, path, who, class)
+    }
+
+    pub const fn new(method: RouteMethod, path: &'static str, who: Who, class: Class) -> Self {
+        Self { method, path, who, class, max_body: None }
+    }
+
+    /// Limits the body to `bytes`, if `gateway.max_body` is more.
+    pub const fn with_max_body(self, bytes: usize) -> Self {
+        Self { max_body: Some(bytes), ..self }
     }
 }
 
-/// The filter of a method that axum knows. All that routes are made for are known.
-fn filter(method: &Method) -> MethodFilter {
-    MethodFilter::try_from(method.clone()).unwrap_or(MethodFilter::GET)
+impl RouteMethod {
+    pub const ALL: [Self; 5] = [Self::Get, Self::Post, Self::Put, Self::Patch, Self::Delete];
+
+    /// Whether requests only read (RFC 9110, 9.2.1). They need no protection from forgery, and have no body.
+    pub const fn is_safe(self) -> bool {
+        matches!(self, Self::Get)
+    }
+
+    /// The filter that lets this method through. Routes of GET answer HEAD too.
+    pub const fn filter(self) -> MethodFilter {
+        match self {
+            Self::Get => MethodFilter::GET,
+            Self::Post => MethodFilter::POST,
+            Self::Put => MethodFilter::PUT,
+            Self::Patch => MethodFilter::PATCH,
+            Self::Delete => MethodFilter::DELETE,
+        }
+    }
+}
+
+impl From<RouteMethod> for Method {
+    fn from(method: RouteMethod) -> Self {
+        match method {
+            RouteMethod::Get => Self::GET,
+            RouteMethod::Post => Self::POST,
+            RouteMethod::Put => Self::PUT,
+            RouteMethod::Patch => Self::PATCH,
+            RouteMethod::Delete => Self::DELETE,
+        }
+    }
+}
+
+/// As it is written in a request: `GET`.
+impl fmt::Display for RouteMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(Method::from(*self).as_str())
+    }
 }
 
 impl fmt::Debug for PlayerRoute {

@@ -2,6 +2,7 @@
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -10,23 +11,36 @@ use base::Code;
 use http::request::Parts;
 use http_server::Problem;
 
+use crate::OpenError;
+
 /// What open services provide, each value found by its type. Cheap to clone; clones share the values.
 #[derive(Clone, Default)]
 pub struct Provided(Arc<RwLock<Values>>);
 
-type Values = HashMap<TypeId, Arc<dyn Any + Send + Sync>>;
+type Values = HashMap<TypeId, Value>;
+
+struct Value {
+    provider: &'static str,
+    value: Arc<dyn Any + Send + Sync>,
+}
 
 impl Provided {
-    /// Adds a value. Replaces an earlier one of the same type.
-    pub fn put<T: Any + Send + Sync>(&self, value: T) {
+    /// Adds a value that `provider` provides. Refuses a second one of the same type.
+    pub fn put<T: Any + Send + Sync>(&self, provider: &'static str, value: T) -> Result<(), OpenError> {
         let mut values = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        values.insert(TypeId::of::<T>(), Arc::new(value));
+        match values.entry(TypeId::of::<T>()) {
+            Entry::Occupied(first) => Err(OpenError::provided_twice::<T>(first.get().provider, provider)),
+            Entry::Vacant(free) => {
+                free.insert(Value { provider, value: Arc::new(value) });
+                Ok(())
+            }
+        }
     }
 
     /// Finds the value of a type.
     pub fn find<T: Any + Clone>(&self) -> Option<T> {
         let values = self.0.read().unwrap_or_else(PoisonError::into_inner);
-        values.get(&TypeId::of::<T>())?.downcast_ref().cloned()
+        values.get(&TypeId::of::<T>())?.value.downcast_ref().cloned()
     }
 }
 
@@ -75,9 +89,22 @@ mod tests {
         };
         assert_eq!(ask().await, 503);
         // Something else that is open does not open it.
-        provided.put(1_u32);
+        provided.put("shop", 1_u32).unwrap();
         assert_eq!(ask().await, 503);
-        provided.put(Stock(1));
+        provided.put("shop", Stock(1)).unwrap();
         assert_eq!(ask().await, 200);
+    }
+
+    #[test]
+    fn a_second_value_of_a_type_is_refused_with_both_providers() {
+        let provided = Provided::default();
+        provided.put("shop", Stock(1)).unwrap();
+        let refused = provided.put("drops", Stock(2)).unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            "service::Stock is provided twice, by \"shop\" and by \"drops\"; services find it by its type, so one of them \
+             must provide it"
+        );
+        assert_eq!(provided.find::<Stock>().unwrap().0, 1, "the first value stays");
     }
 }

@@ -1,15 +1,20 @@
-//! Settings by their type.
+//! The settings that services know.
 
 use std::any::{Any, TypeId, type_name};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
-/// The settings of the stores, the listeners and all services, each found by its type.
-///
-/// Has, besides those of services: [`StoreConfigs`], [`Listen`](crate::Listen), [`Roles`](crate::Roles).
-#[derive(Clone, Default)]
-pub struct Settings(BTreeMap<TypeId, Entry>);
+use crate::{Listen, Roles};
+
+/// The settings that services know: those of the process, and those of each service, found by their type.
+#[derive(Clone)]
+pub struct Settings {
+    pub roles: Roles,
+    pub listen: Listen,
+    pub stores: StoreConfigs,
+    of_services: BTreeMap<TypeId, Entry>,
+}
 
 #[derive(Clone)]
 struct Entry {
@@ -26,18 +31,23 @@ pub struct StoreConfigs {
 }
 
 impl Settings {
-    /// Keeps the settings of a type. Replaces earlier ones.
-    pub fn put<T: Any + Send + Sync>(&mut self, settings: T) {
-        let entry = Entry { type_name: type_name::<T>(), value: Arc::new(settings) };
-        self.0.insert(TypeId::of::<T>(), entry);
+    /// Starts with the settings of the process. Services add theirs.
+    pub fn new(roles: Roles, listen: Listen, stores: StoreConfigs) -> Self {
+        Self { roles, listen, stores, of_services: BTreeMap::new() }
     }
 
-    /// Finds the settings of a type.
+    /// Keeps the settings of a service by their type. Replaces earlier ones.
+    pub fn put<T: Any + Send + Sync>(&mut self, settings: T) {
+        let entry = Entry { type_name: type_name::<T>(), value: Arc::new(settings) };
+        self.of_services.insert(TypeId::of::<T>(), entry);
+    }
+
+    /// Finds the settings of a service by their type.
     ///
     /// # Panics
     /// When no service reads settings of this type: a mistake in the program, which the first test that loads a configuration finds.
     pub fn get<T: Any>(&self) -> &T {
-        let found = self.0.get(&TypeId::of::<T>()).and_then(|entry| entry.value.downcast_ref());
+        let found = self.of_services.get(&TypeId::of::<T>()).and_then(|entry| entry.value.downcast_ref());
         #[expect(clippy::expect_used, reason = "see # Panics")]
         found.expect("the settings that a service asks for are read by it")
     }
@@ -45,6 +55,12 @@ impl Settings {
 
 impl fmt::Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_set().entries(self.0.values().map(|entry| entry.type_name)).finish()
+        let of_services: Vec<&str> = self.of_services.values().map(|entry| entry.type_name).collect();
+        f.debug_struct("Settings")
+            .field("roles", &self.roles)
+            .field("listen", &self.listen)
+            .field("stores", &self.stores)
+            .field("of_services", &of_services)
+            .finish()
     }
 }

@@ -4,7 +4,7 @@ use account::http::{Api, routes};
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
-use http_server::{Credentials, Problem, Right, Service, TokenHash};
+use http_server::{ConfiguredCaller, Credentials, Problem, Right, TokenHash};
 use serde_json::json;
 use testkit::need;
 use tower::ServiceExt;
@@ -41,9 +41,9 @@ fn guarded(accounts: &Accounts) -> Router {
         let may = ALL.into_iter().filter(|right| *right != missing).collect();
         services.push((format!("all-but-{missing:?}"), may));
     }
-    let services: Vec<(String, Service)> = services
+    let services: Vec<(String, ConfiguredCaller)> = services
         .into_iter()
-        .map(|(name, may)| (name.clone(), Service { token_hash: TokenHash::of(&name), may }))
+        .map(|(name, may)| (name.clone(), ConfiguredCaller { token_hash: TokenHash::of(&name), may }))
         .collect();
     let credentials = Credentials::new(services.iter().map(|(name, service)| (name.as_str(), service)));
     credentials.guard(routes(accounts.clone()))

@@ -2,9 +2,10 @@
 
 use ::config::Reader;
 use oidc::IssuerUrl;
-use service::{Listen, Role, Roles, Services, Settings, StoreConfigs};
+use service::{Role, Services, Settings};
 
-use crate::{Config, clients, rows};
+use crate::config::Config;
+use crate::{clients, rows};
 
 /// Finds hidden fields of routes that nobody has.
 pub(super) fn check_hidden_fields(reader: &mut Reader<'_>, config: &Config, services: Services) {
@@ -22,12 +23,12 @@ pub(super) fn check_hidden_fields(reader: &mut Reader<'_>, config: &Config, serv
 /// Keeps the issuer for development out of fleets, and asks for what a fleet needs to sign players in.
 pub(super) fn check_sign_in(reader: &mut Reader<'_>, settings: &Settings) {
     let (config, identity): (&Config, &oidc::Config) = (settings.get(), settings.get());
-    if !settings.get::<Roles>().contains(Role::Gateway) || identity.issuer == IssuerUrl::None {
+    if !settings.roles.contains(Role::Gateway) || identity.issuer == IssuerUrl::None {
         return;
     }
-    let stores: &StoreConfigs = settings.get();
+    let stores = &settings.stores;
     let is_fleet = !stores.db.url.is_embedded();
-    let is_local = settings.get::<Listen>().gateway.ip().is_loopback();
+    let is_local = settings.listen.gateway.ip().is_loopback();
     let is_builtin = identity.issuer.is_builtin();
     reader.check(&["identity.issuer", "db.url"], !(is_builtin && is_fleet), || {
         "builtin: signs anybody in under any name, which is for development; name the URL of an issuer, such as a \

@@ -20,7 +20,7 @@ impl Admin {
         Ok(Self(match given {
             Some(url) if url.contains("://") => url.trim_end_matches('/').to_owned(),
             Some(address) => format!("http://{}", address.trim_end_matches('/')),
-            None => format!("http://{}", settings(layers(from)?)?.config.listen.admin),
+            None => format!("http://{}", settings(layers(from)?)?.config.shared.listen.admin),
         }))
     }
 

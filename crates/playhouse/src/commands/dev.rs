@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use ::config::Layers;
 use anyhow::Context;
 
-use http_server::{Service, TokenHash};
+use http_server::{ConfiguredCaller, TokenHash};
 
 use super::token::new_token;
 use super::{Misuse, Outcome, environment, serve, settings, with_set};
@@ -28,8 +28,8 @@ pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
         args.ephemeral.then(tempfile::tempdir).transpose().context("cannot make a temporary folder")?;
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
     let mut settings = settings(layers(&args, data)?)?.config;
-    SERVICES.iter().for_each(|service| service.prepare_dev(&mut settings.services));
-    let token = settings.callers.is_empty().then(|| demo_service(&mut settings));
+    SERVICES.iter().for_each(|service| service.prepare_dev(&mut settings.shared));
+    let token = settings.callers.is_empty().then(|| add_demo_caller(&mut settings));
     let kept = (!args.ephemeral).then(|| data.display().to_string());
     let print = args.print.print_addresses;
     serve::run_process(settings, move |addresses| {
@@ -64,11 +64,11 @@ fn layers(args: &Dev, data: &Path) -> anyhow::Result<Layers> {
     }))
 }
 
-/// A service to try things with, and its token: another one at each start.
-fn demo_service(settings: &mut Settings) -> String {
+/// Adds a caller of the service API to try things with. Returns its token, a new one at each start.
+fn add_demo_caller(settings: &mut Settings) -> String {
     let token = new_token();
-    let service = Service { token_hash: TokenHash::of(&token), may: SERVICES.rights() };
-    settings.callers.insert("dev".to_owned(), service);
+    let caller = ConfiguredCaller { token_hash: TokenHash::of(&token), may: SERVICES.rights() };
+    settings.callers.insert("dev".to_owned(), caller);
     token
 }
 

@@ -14,7 +14,7 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
     let clock = Clock::system();
     let mut examined = examine_stores(&settings, &clock).await;
     for service in SERVICES.iter() {
-        examined.extend(service.examine(&settings.services, &clock).await);
+        examined.extend(service.examine(&settings.shared, &clock).await);
     }
     for Examined { name, place, findings } in &examined {
         answer(&format!("{name:<8} {place}"))?;
@@ -31,7 +31,7 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
 }
 
 async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
-    let StoreConfigs { db, redis_store, bus } = &settings.stores;
+    let StoreConfigs { db, redis_store, bus } = &settings.shared.stores;
     let examined = |name, place, findings| Examined { name, place, findings };
     vec![
         examined("db", db.url.to_string(), db::examine(db, &migrations(), clock).await),
@@ -42,12 +42,12 @@ async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
 }
 
 fn locks_at(settings: &Settings) -> String {
-    let place = if settings.stores.db.url.is_embedded() { "in process" } else { "rows of db" };
+    let place = if settings.shared.stores.db.url.is_embedded() { "in process" } else { "rows of db" };
     place.to_owned()
 }
 
 async fn examine_locks(settings: &Settings) -> Vec<Finding> {
-    match settings.stores.db.server() {
+    match settings.shared.stores.db.server() {
         Some(server) => hierlock::examine(server, &settings.locks).await,
         None => vec![Finding::good("serves this process only")],
     }

@@ -15,7 +15,7 @@ use crate::cli::{self, LocksCommand};
 
 pub(super) async fn run(args: cli::Locks) -> anyhow::Result<Outcome> {
     let settings = settings(layers(&args.from)?)?.config;
-    let server = settings.stores.db.server();
+    let server = settings.shared.stores.db.server();
     match args.what {
         LocksCommand::Provision { rows_per_second } => match server {
             Some(server) => provision(server, settings.locks.buckets, rows_per_second).await,

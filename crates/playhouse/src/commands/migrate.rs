@@ -10,9 +10,9 @@ use crate::services::migrations;
 pub(super) async fn run(args: Migrate) -> anyhow::Result<Outcome> {
     let settings = settings(layers(&args.from)?)?.config;
     if args.dry_run {
-        return show(&status(&settings.stores.db).await?);
+        return show(&status(&settings.shared.stores.db).await?);
     }
-    let db = Db::open(&settings.stores.db).await?;
+    let db = Db::open(&settings.shared.stores.db).await?;
     let applied = db.migrate(&migrations()).await;
     db.close().await;
     let applied = applied?;

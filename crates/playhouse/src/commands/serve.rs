@@ -9,6 +9,7 @@ use runtime::{Metrics, Process};
 use super::{Outcome, layers, settings};
 use crate::cli::Serve;
 use crate::listeners::{Addresses, Sockets};
+use crate::services::SERVICES;
 use crate::start::{Start, StartError};
 use crate::{Settings, VERSION, answer};
 
@@ -39,7 +40,7 @@ pub(super) fn run_process(
         let addresses = sockets.addresses()?;
         let metrics = Metrics::new(VERSION);
         let process = Process::new(settings.lifecycle.clone(), metrics);
-        let start = Start { id, clock: Clock::system(), settings, sockets };
+        let start = Start { id, clock: Clock::system(), settings, sockets, services: SERVICES };
         let exit = process.run(signals, async |process| {
             start.run(process).await?;
             announce(&addresses).map_err(StartError::Announce)

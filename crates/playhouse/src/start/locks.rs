@@ -31,10 +31,12 @@ const LISTED: usize = 20;
 /// Opens the locks, and makes their buckets first if the process may migrate.
 pub(super) async fn open(settings: &Settings, clock: &Clock) -> Result<Locks, Error> {
     let options = &settings.locks;
-    let Some(server) = settings.stores.db.server() else { return Ok(Locks::in_process(options, clock)) };
+    let Some(server) = settings.shared.stores.db.server() else {
+        return Ok(Locks::in_process(options, clock));
+    };
     let provision = Provision::new(server.clone(), options.buckets);
     if !provision.is_complete().await? {
-        if !settings.stores.db.migrate {
+        if !settings.shared.stores.db.migrate {
             // If it is other buckets that are there, opening says so.
             Locks::mysql(server, options).await?.close().await;
             // As with a migration that is pending: better no process than one that fails now and then.

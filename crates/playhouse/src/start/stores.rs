@@ -34,7 +34,7 @@ impl OpenStores {
         clock: &Clock,
     ) -> Result<Self, OpenError> {
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
-        let configs = &settings.stores;
+        let configs = &settings.shared.stores;
         let [db_part, redis_part, bus_part] = ["db", "hot", "bus"].map(|name| readiness.part(name));
         let db = reach.connect("db", &db_part, async || Db::open(&configs.db).await).await?;
         process.close_at_end("db", {
@@ -44,7 +44,7 @@ impl OpenStores {
         reach.prepare("db", &db_part, async || prepare(&db, &configs.db).await).await?;
         let locks = reach.prepare("locks", &db_part, async || locks::open(settings, clock).await).await?;
         metrics.register(|registry| locks.metrics().register(registry));
-        provided.put(locks.clone());
+        provided.put("locks", locks.clone())?;
         process.close_at_end("locks", {
             let locks = locks.clone();
             async move { locks.close().await }

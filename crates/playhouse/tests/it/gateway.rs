@@ -21,6 +21,7 @@ use reqwest::header::HeaderMap;
 use reqwest::redirect::Policy;
 use reqwest::{Method, RequestBuilder};
 use serde_json::json;
+use service::RouteMethod;
 use testkit::Folder;
 use testkit::issuer::Issuer;
 use url::Url;
@@ -107,10 +108,12 @@ impl Door {
             ("{file}", "playhouse.css"),
         ];
         let path = examples.iter().fold(row.path.to_owned(), |path, (name, id)| path.replace(name, id));
-        let request = self.client.request(row.method.clone(), self.url(&path));
-        match (&row.method, row.path) {
-            (&Method::POST, "/v1/notifications/mark") => request.json(&json!({ "mark": "seen", "up_to": 0 })),
-            (&Method::POST, _) => request.json(&json!({ "queue": "duel" })),
+        let request = self.client.request(row.method.into(), self.url(&path));
+        match (row.method, row.path) {
+            (RouteMethod::Post, "/v1/notifications/mark") => {
+                request.json(&json!({ "mark": "seen", "up_to": 0 }))
+            }
+            (RouteMethod::Post, _) => request.json(&json!({ "queue": "duel" })),
             _ => request,
         }
     }

@@ -1,0 +1,306 @@
+//! Routes that a service brings to the gateway, in a process with real listeners.
+
+use axum::response::IntoResponse;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use http_server::Body;
+use reqwest::header::{HeaderMap, LOCATION, SET_COOKIE};
+use reqwest::redirect::Policy;
+use reqwest::{Client, Method, RequestBuilder};
+use serde::Deserialize;
+use serde_json::Value;
+use service::{Class, Open, PlayerRoute, RouteMethod, Row, Service, SignedInUser, Who};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use utoipa::{OpenApi, ToSchema};
+
+use super::*;
+
+const PATH: &str = "/v1/echo";
+/// Takes smaller bodies than the others.
+const SMALL: &str = "/v1/echo/small";
+const SMALL_BODY: usize = 64;
+/// A page of another origin that may call.
+const SITE: &str = "https://www.example.com";
+
+/// A service with routes of every method. They answer who called, and how long the text was.
+struct Echo;
+
+/// What the routes use: there once the service is open.
+#[derive(Clone)]
+struct Greeting(&'static str);
+
+#[derive(Deserialize, ToSchema)]
+struct Sent {
+    text: String,
+}
+
+#[derive(OpenApi)]
+#[openapi(paths(read, write), tags((name = "echo", description = "Answers what was sent")))]
+struct Api;
+
+impl Service for Echo {
+    fn name(&self) -> &'static str {
+        "echo"
+    }
+
+    fn gateway_api(&self) -> Option<utoipa::openapi::OpenApi> {
+        Some(Api::openapi())
+    }
+
+    fn player_routes(&self) -> Vec<PlayerRoute> {
+        let changing = RouteMethod::ALL.into_iter().filter(|method| !method.is_safe());
+        let changing = changing.map(|method| Row::new(method, PATH, Who::Player, Class::Write));
+        let small = Row::post(SMALL, Who::Player, Class::Write).with_max_body(SMALL_BODY);
+        let changing = changing.chain([small]).map(|row| PlayerRoute::new(row, write));
+        let read = PlayerRoute::new(Row::get(PATH, Who::SignedIn, Class::Read), read);
+        changing.chain([read]).collect()
+    }
+
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+        async {
+            context.provide(Greeting("hello"))?;
+            Ok(Opened::default())
+        }
+        .boxed_local()
+    }
+}
+
+/// Who calls
+#[utoipa::path(get, path = "/v1/echo", tag = "echo", responses((status = 200, description = "The caller")))]
+async fn read(SignedInUser(user): SignedInUser, Open(Greeting(greeting)): Open<Greeting>) -> Json<Value> {
+    Json(json!({ "user_id": user.to_string(), "greeting": greeting }))
+}
+
+/// What was sent
+#[utoipa::path(
+    post, path = "/v1/echo", tag = "echo", request_body = Sent, responses((status = 200, description = "The caller"))
+)]
+async fn write(SignedInUser(user): SignedInUser, Body(sent): Body<Sent>) -> impl IntoResponse {
+    Json(json!({ "user_id": user.to_string(), "length": sent.text.len() }))
+}
+
+/// A process with the services of the product and [`Echo`].
+struct World {
+    client: Client,
+    gateway: String,
+    admin: String,
+    _process: Process,
+    _folder: TempDir,
+}
+
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: String,
+}
+
+impl World {
+    async fn start(file: &str) -> Self {
+        const SERVICES: Services = Services(&[
+            &outbox::Wiring,
+            &account::Wiring,
+            &entitlement::Wiring,
+            &notification::Wiring,
+            &matchmaking::Wiring,
+            &Echo,
+            &gateway::Wiring,
+        ]);
+        // Fails where another test was first.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let listen = "[listen]\ngateway = \"127.0.0.1:0\"\ninternal = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n\
+            open_match = \"127.0.0.1:0\"\n";
+        let (settings, folder) = settings(&format!("{listen}{file}"));
+        let mut process = Process::new(settings.lifecycle.clone(), Metrics::new(VERSION));
+        let sockets = Sockets::bind(&settings).await.unwrap();
+        let at: Value = serde_json::from_str(&sockets.addresses().unwrap().to_json(None)).unwrap();
+        let (id, clock) = (ProcessId::generate(), Clock::system());
+        Start { id, clock, settings, sockets, services: SERVICES }.run(&mut process).await.unwrap();
+        let address = |name: &str| at[name].as_str().unwrap().to_owned();
+        Self {
+            client: Client::builder().redirect(Policy::none()).timeout(PATIENCE).build().unwrap(),
+            gateway: address("gateway"),
+            admin: address("admin"),
+            _process: process,
+            _folder: folder,
+        }
+    }
+
+    fn request(&self, method: RouteMethod, path: &str) -> RequestBuilder {
+        let request = self.client.request(method.into(), format!("http://{}{path}", self.gateway));
+        if method.is_safe() { request } else { request.json(&json!({ "text": "hi" })) }
+    }
+
+    async fn token(&self, user: &str, role: &str) -> String {
+        let url = format!("http://{}/issuer/tokens?user={user}&role={role}", self.admin);
+        answer(self.client.post(url)).await.json()["token"].as_str().unwrap().to_owned()
+    }
+
+    /// Signs a browser in at the builtin issuer. Returns the cookie of its session.
+    async fn session(&self, user: &str) -> String {
+        let begun = answer(self.client.get(format!("http://{}/login", self.gateway))).await;
+        let page_url = Url::parse(begun.header(LOCATION.as_str())).unwrap();
+        let page = answer(self.client.get(page_url.clone())).await;
+        let (_, form) = page.body.split_once("action=\"").unwrap();
+        let action = form.split('"').next().unwrap().replace("&amp;", "&");
+        let pick = self.client.post(page_url.join(&action).unwrap());
+        let pick = pick.header("content-type", "application/x-www-form-urlencoded");
+        let picked = answer(pick.body(format!("user={user}&role=player"))).await;
+        let back = self.client.get(picked.header(LOCATION.as_str()));
+        answer(back.header("cookie", begun.cookie())).await.cookie()
+    }
+
+    /// Sends a body that stops in the middle. Returns the start of the answer.
+    async fn send_half(&self, method: RouteMethod, token: &str) -> String {
+        let mut socket = TcpStream::connect(&self.gateway).await.unwrap();
+        let head = format!(
+            "{method} {PATH} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\n\
+             content-length: 100\r\n\r\n{{"
+        );
+        socket.write_all(head.as_bytes()).await.unwrap();
+        let mut start = [0; 12];
+        timeout(PATIENCE, socket.read_exact(&mut start)).await.unwrap().unwrap();
+        String::from_utf8(start.to_vec()).unwrap()
+    }
+}
+
+impl Answer {
+    #[track_caller]
+    fn json(&self) -> Value {
+        serde_json::from_str(&self.body)
+            .unwrap_or_else(|error| panic!("{error}: {} {}", self.status, self.body))
+    }
+
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map(|value| value.to_str().unwrap()).unwrap_or_default()
+    }
+
+    /// The one cookie that the answer sets to something, as a browser sends it back.
+    fn cookie(&self) -> String {
+        let lines = self.headers.get_all(SET_COOKIE).iter().map(|line| line.to_str().unwrap());
+        let mut pairs = lines.filter_map(|line| line.split(';').next()).filter(|pair| !pair.ends_with('='));
+        pairs.next().unwrap_or_else(|| panic!("{} {:?}", self.status, self.headers)).to_owned()
+    }
+}
+
+async fn answer(request: RequestBuilder) -> Answer {
+    let response = request.send().await.unwrap();
+    let (status, headers) = (response.status().as_u16(), response.headers().clone());
+    Answer { status, headers, body: response.text().await.unwrap() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brought_routes_are_behind_the_guard() {
+    let world = World::start("").await;
+    let (token, session) = (world.token("ada", "player").await, world.session("ada").await);
+    let service = world.token("shop", "service").await;
+    let me = format!("http://{}/v1/me", world.gateway);
+    let user = answer(world.client.get(me).bearer_auth(&token)).await.json()["user_id"].clone();
+    for method in RouteMethod::ALL {
+        let request = || world.request(method, PATH);
+        let nobody = answer(request()).await;
+        assert_eq!(
+            (nobody.status, nobody.header("content-type")),
+            (401, "application/problem+json"),
+            "{method}"
+        );
+        assert_eq!(answer(request().header("cookie", "playhouse=bWFkZSB1cA")).await.status, 401, "{method}");
+
+        let by_token = answer(request().bearer_auth(&token)).await;
+        assert_eq!(by_token.status, 200, "{method}: {}", by_token.body);
+        assert_eq!(by_token.json()["user_id"], user, "{method}");
+        let class = if method == RouteMethod::Get { "read" } else { "write" };
+        for header in ["ratelimit", "ratelimit-policy"] {
+            let limits = by_token.header(header);
+            assert!(
+                limits.contains("\"address\";") && limits.contains(&format!("\"{class}\";")),
+                "{method}: {limits}"
+            );
+        }
+
+        let by_session = || request().header("cookie", &session);
+        let without = answer(by_session()).await;
+        let forged =
+            answer(by_session().header("x-playhouse-csrf", "1").header("origin", "https://evil.example"))
+                .await;
+        let with = answer(by_session().header("x-playhouse-csrf", "1")).await;
+        assert_eq!((with.status, &with.json()["user_id"]), (200, &user), "{method}: {}", with.body);
+        if method == RouteMethod::Get {
+            assert_eq!((without.status, forged.status), (200, 200));
+        } else {
+            assert_eq!((without.status, forged.status), (403, 403), "{method}: {}", without.body);
+            assert!(without.body.contains("x-playhouse-csrf: 1"), "{method}: {}", without.body);
+        }
+
+        // GET is for all who are signed in, the others are for players.
+        let expected = if method == RouteMethod::Get { 200 } else { 403 };
+        assert_eq!(answer(request().bearer_auth(&service)).await.status, expected, "{method}");
+    }
+    let greeted = answer(world.request(RouteMethod::Get, PATH).bearer_auth(&token)).await;
+    assert_eq!(greeted.json()["greeting"], "hello", "a handler uses what its service provides");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brought_routes_fall_under_the_limit_of_their_class() {
+    let world = World::start("[gateway.limits]\nread = \"1/h burst 2\"\nwrite = \"1/h burst 3\"\n").await;
+    let token = world.token("ada", "player").await;
+    for (method, expected) in [
+        (RouteMethod::Get, [200, 200, 429, 429]),
+        (RouteMethod::Put, [200, 200, 200, 429]),
+        // The class is one for all methods.
+        (RouteMethod::Delete, [429; 4]),
+    ] {
+        for status in expected {
+            let sent = answer(world.request(method, PATH).bearer_auth(&token)).await;
+            assert_eq!(sent.status, status, "{method}: {}", sent.body);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bodies_of_every_method_are_limited_in_size_and_time() {
+    let limits = "[gateway]\nmax_body = \"1KiB\"\nrequest_timeout = \"1s\"\npart_timeout = \"500ms\"\n";
+    let world = World::start(limits).await;
+    let token = world.token("ada", "player").await;
+    let send = async |method: RouteMethod, path: &str, size: usize| {
+        let frame = json!({ "text": "" }).to_string().len();
+        let body = json!({ "text": "x".repeat(size - frame) });
+        answer(world.request(method, path).json(&body).bearer_auth(&token)).await.status
+    };
+    for method in RouteMethod::ALL.into_iter().filter(|method| !method.is_safe()) {
+        assert_eq!(send(method, PATH, 1024).await, 200, "{method}");
+        assert_eq!(send(method, PATH, 1025).await, 413, "{method}");
+        assert_eq!(world.send_half(method, &token).await, "HTTP/1.1 408", "{method}");
+    }
+    assert_eq!(send(RouteMethod::Post, SMALL, SMALL_BODY).await, 200);
+    assert_eq!(send(RouteMethod::Post, SMALL, SMALL_BODY + 1).await, 413, "a route may want less");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pages_of_known_origins_may_use_the_methods_of_brought_routes() {
+    let world = World::start(&format!("[gateway]\ncors_origins = [\"{SITE}\"]\n")).await;
+    let url = format!("http://{}{PATH}", world.gateway);
+    for method in RouteMethod::ALL {
+        let preflight = world.client.request(Method::OPTIONS, &url).header("origin", SITE);
+        let allowed = answer(preflight.header("access-control-request-method", method.to_string())).await;
+        let methods: Vec<&str> = allowed.header("access-control-allow-methods").split(',').collect();
+        assert_eq!(allowed.status, 200, "{method}");
+        assert!(methods.contains(&method.to_string().as_str()), "{method}: {methods:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brought_routes_are_described_and_refuse_other_methods() {
+    let world = World::start("").await;
+    let get = async |path: &str| answer(world.request(RouteMethod::Get, path)).await;
+    let document = get("/openapi.json").await.json();
+    assert_eq!(document["paths"][PATH]["get"]["summary"], "Who calls");
+    let refusals = document["paths"][PATH]["post"]["responses"].as_object().unwrap();
+    for status in ["401", "403", "408", "413", "429"] {
+        assert!(refusals.contains_key(status), "{status}: {refusals:?}");
+    }
+    assert!(get("/docs").await.body.contains(PATH));
+    let refused = answer(world.request(RouteMethod::Put, SMALL)).await;
+    assert_eq!((refused.status, refused.header("allow")), (405, "POST"));
+}

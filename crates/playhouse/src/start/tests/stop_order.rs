@@ -1,0 +1,136 @@
+//! The order in which the background loops of the product stop.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+use runtime::lifecycle::{Exit, Signals};
+use service::StopOrder;
+use tokio::time::timeout;
+
+use super::*;
+use crate::services::SERVICES;
+
+/// With this file, every loop of every role runs.
+const EVERY_LOOP: &str = r#"
+[identity]
+issuer = "https://id.example.com"
+[matchmaking.queues.duel]
+[matchmaking.profiles.duel]
+players = 2
+assigner = "fleet"
+[matchmaking.assigners.fleet]
+kind = "webhook"
+url = "http://127.0.0.1:9000"
+"#;
+
+/// Who leaves work to whom. Data that a loop hands on while it stops is still handled by the same process.
+const REQUIRED: [StopOrder; 3] = [
+    // The recorder records the matches that engines leave.
+    StopOrder { earlier: "matchmaking-engine", later: "matchmaking-recorder" },
+    // The relay publishes the matches that the recorder records.
+    StopOrder { earlier: "matchmaking-recorder", later: "outbox-relay" },
+    // The intake reads the events that the relay publishes. An embedded bus is gone with the process.
+    StopOrder { earlier: "outbox-relay", later: "notification-intake" },
+];
+
+/// The loops that append events to the outbox.
+const APPENDING: [&str; 3] = ["matchmaking-engine", "matchmaking-recorder", "matchmaking-sweeper"];
+
+/// The loops that append none: they read, deliver, publish, wake or remove.
+const OTHERS: [&str; 17] = [
+    "idempotency-keeper",
+    "identity-keys",
+    "limits-sweep",
+    "matchmaking-abandoned",
+    "matchmaking-abandoned-keeper",
+    "matchmaking-presence",
+    "matchmaking-pushes",
+    "matchmaking-wakes",
+    "notification-broadcasts",
+    "notification-deliveries",
+    "notification-intake",
+    "notification-keeper",
+    "notification-streams",
+    "notification-watch",
+    "outbox-keeper",
+    outbox::RELAY,
+    "session-ends",
+];
+
+/// Runs loops with these names and orders until all are up, then stops them. Returns their names in the order in which they ended.
+async fn stopped(names: &[&'static str], orders: &[StopOrder]) -> Vec<&'static str> {
+    let (started, ended) = (Arc::new(Mutex::new(0)), Arc::new(Mutex::new(Vec::new())));
+    let loops = names.iter().map(|name| {
+        let name: &'static str = name;
+        let body =
+            Loop::new(name, (started.clone(), ended.clone()), move |(started, ended), drain| async move {
+                *started.lock().unwrap() += 1;
+                drain.requested().await;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+                ended.lock().unwrap().push(name);
+                Ok(())
+            });
+        let earlier = orders.iter().filter(|order| order.later == name).map(|order| order.earlier);
+        earlier.fold(body, Loop::stops_after)
+    });
+    let loops: Vec<Loop> = loops.collect();
+    let (settings, _folder) = settings("");
+    let process = Process::new(settings.lifecycle, Metrics::new(VERSION));
+    let (signal, signals) = Signals::channel();
+    let running = process.run(signals, async move |process| {
+        Loop::start_all(loops, process);
+        Ok::<(), StartError>(())
+    });
+    let stop = async {
+        while *started.lock().unwrap() < names.len() {
+            tokio::task::yield_now().await;
+        }
+        signal.send("SIGTERM").unwrap();
+    };
+    let (exit, ()) = timeout(PATIENCE, async { tokio::join!(running, stop) }).await.unwrap();
+    assert!(matches!(exit, Exit::Clean), "{exit:?}");
+    let ended = ended.lock().unwrap();
+    ended.clone()
+}
+
+#[tokio::test]
+async fn loops_stop_before_those_that_work_on_what_they_leave() {
+    let loops = open(SERVICES, EVERY_LOOP).await.unwrap().loops;
+    let names: Vec<&'static str> = loops.iter().map(Loop::name).collect();
+    let orders = Loop::stop_orders(&loops);
+    for StopOrder { earlier, later } in &orders {
+        let is_known = |name| names.contains(name);
+        assert!(is_known(earlier) && is_known(later), "{earlier} before {later}: no such loop in {names:?}");
+    }
+    let ended = stopped(&names, &orders).await;
+    let place = |name: &str| ended.iter().position(|ended| *ended == name).unwrap();
+    for StopOrder { earlier, later } in orders.iter().chain(&REQUIRED) {
+        assert!(place(earlier) < place(later), "{later} stopped before {earlier}: {ended:?}");
+    }
+    assert!(
+        place("notification-intake") == names.len() - 1 && place("outbox-relay") == names.len() - 2,
+        "the relay and the intake stop last, after every loop that may leave an event: {ended:?}"
+    );
+}
+
+/// Whether the loop stops before the relay, directly or because others stop in between.
+fn stops_before_relay(name: &str, orders: &[StopOrder]) -> bool {
+    let mut later = orders.iter().filter(|order| order.earlier == name).map(|order| order.later);
+    later.any(|later| later == outbox::RELAY || stops_before_relay(later, orders))
+}
+
+/// An event that is appended after the relay has stopped waits for the next start, or for another process.
+#[tokio::test]
+async fn every_loop_that_appends_events_stops_before_the_relay() {
+    let loops = open(SERVICES, EVERY_LOOP).await.unwrap().loops;
+    let found: BTreeSet<&str> = loops.iter().map(Loop::name).collect();
+    let known: BTreeSet<&str> = APPENDING.into_iter().chain(OTHERS).collect();
+    assert_eq!(found, known, "say here of a new loop whether it appends events");
+    let orders = Loop::stop_orders(&loops);
+    for name in APPENDING {
+        assert!(
+            stops_before_relay(name, &orders),
+            "{name} may append events that nobody publishes: {orders:?}"
+        );
+    }
+}

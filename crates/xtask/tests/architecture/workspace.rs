@@ -1,0 +1,76 @@
+//! Our own crates: their edges, the code map, the one program.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::metadata::{items, metadata, text};
+use super::{document, root};
+
+/// Reads the list under "The direction of dependencies": each crate with the crates that it uses in the product.
+fn edges(document: &str) -> Vec<(&str, BTreeSet<&str>)> {
+    let (_, section) = document.split_once("## The direction of dependencies").unwrap();
+    let list = section.split("```").nth(1).unwrap();
+    let mut edges: Vec<(&str, BTreeSet<&str>)> = Vec::new();
+    for line in list.lines().filter(|line| !line.is_empty()) {
+        // A line without an arrow goes on with the one before it.
+        let used = match line.split_once('→') {
+            Some((name, used)) => {
+                edges.push((name.trim(), BTreeSet::new()));
+                used
+            }
+            None => line,
+        };
+        let used =
+            used.split(',').map(str::trim).filter(|name| !name.is_empty() && *name != "nothing of ours");
+        edges.last_mut().unwrap().1.extend(used);
+    }
+    edges
+}
+
+/// So that a bare `cargo run`, as the README has it, runs the product.
+#[test]
+fn there_is_one_program_to_run() {
+    let metadata = metadata(&["--no-deps"]);
+    let default: BTreeSet<&str> = items(&metadata["workspace_default_members"]).map(text).collect();
+    let packages = items(&metadata["packages"]).filter(|package| default.contains(text(&package["id"])));
+    let programs: Vec<&str> = packages
+        .flat_map(|package| items(&package["targets"]))
+        .filter(|target| items(&target["kind"]).any(|kind| kind == "bin"))
+        .map(|target| text(&target["name"]))
+        .collect();
+    assert_eq!(programs, ["playhouse"]);
+}
+
+#[test]
+fn dependencies_between_our_crates_point_one_way() {
+    let metadata = metadata(&["--no-deps"]);
+    let names: BTreeSet<&str> = items(&metadata["packages"]).map(|package| text(&package["name"])).collect();
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for package in items(&metadata["packages"]) {
+        let edges = found.entry(text(&package["name"])).or_default();
+        for dependency in items(&package["dependencies"]) {
+            let name = text(&dependency["name"]);
+            if names.contains(name) && text(&dependency["kind"]) != "dev" {
+                edges.insert(name);
+            }
+        }
+    }
+    let document = document();
+    let drawn = edges(&document);
+    for (at, (name, edges)) in drawn.iter().enumerate() {
+        let below: BTreeSet<&str> = drawn[at + 1..].iter().map(|(name, _)| *name).collect();
+        let up: Vec<&&str> = edges.iter().filter(|edge| !below.contains(*edge)).collect();
+        assert!(up.is_empty(), "{name} is drawn above {up:?}, or they are not drawn at all");
+    }
+    let drawn: BTreeMap<&str, BTreeSet<&str>> = drawn.into_iter().collect();
+    assert_eq!(found, drawn, "draw the edge in ARCHITECTURE.md, or undo it");
+}
+
+#[test]
+fn every_crate_is_on_the_map_and_obeys_the_lints_of_the_workspace() {
+    let map = document();
+    for (name, _) in edges(&map) {
+        assert!(map.contains(&format!("| `{name}` |")), "{name} is not on the code map of ARCHITECTURE.md");
+        let manifest = std::fs::read_to_string(root().join("crates").join(name).join("Cargo.toml")).unwrap();
+        assert!(manifest.contains("[lints]\nworkspace = true"), "{name} does not obey the workspace's lints");
+    }
+}
