@@ -213,19 +213,22 @@ fn outcome(events: &[Event], results: &[Published], passing: Passing) -> Outcome
         return match events {
             [_] => Outcome::Failed(chain(hopeless)),
             // Only the hopeless event is to fail. A stored event is not published again: the bus may have forgotten its id by then.
-            _ => Outcome::Split(events.iter().zip(results).map(part).collect()),
+            _ => {
+                let parts = events.iter().zip(results).map(|(event, result)| part(event, result.is_ok()));
+                Outcome::Split(parts.collect())
+            }
         };
     }
     errors().next().map_or(Outcome::Done, |error| passing.outcome(chain(error)))
 }
 
 /// An event of a batch row as a row of its own.
-fn part((event, result): (&Event, &Published)) -> Part {
+fn part(event: &Event, is_stored: bool) -> Part {
     Part {
         id: *event.id.as_uuid(),
         key: crate::key(event),
         payload: event::encode(event),
-        is_done: result.is_ok(),
+        is_done: is_stored,
     }
 }
 
