@@ -24,7 +24,7 @@ pub(crate) trait Channels: Any + fmt::Debug + Send + Sync {
     fn deliver(&self, channel: &str, payload: &[u8]);
     /// Returns whether the channel has a subscriber.
     fn is_open(&self, channel: &str) -> bool;
-    /// Notes that the channel's messages arrive from now on. Its subscribers receive a gap.
+    /// Notes that the channel's messages arrive from now on. Its subscribers receive a gap if they did not arrive before.
     fn connected(&self, channel: &str);
     /// Notes that no messages arrive any more. Returns all channels that have a subscriber.
     fn disconnected(&self) -> Box<dyn Iterator<Item = String> + Send>;
@@ -170,7 +170,9 @@ impl<K: Key> Channels for Hub<K> {
 
     fn connected(&self, channel: &str) {
         let Some(key) = K::from_channel(channel) else { return };
-        if let Some(subscribers) = self.keys().get_mut(&key) {
+        if let Some(subscribers) = self.keys().get_mut(&key)
+            && !subscribers.is_connected
+        {
             subscribers.is_connected = true;
             subscribers.slots.iter().for_each(|slot| slot.gap());
         }
@@ -221,7 +223,11 @@ impl<K> Slot<K> {
     }
 
     fn gap(&self) {
+        let mut waiting = self.waiting();
+        // The source of truth has these messages too. Delivered after it was read, they would undo what it said.
+        *waiting = VecDeque::new();
         self.has_gap.store(true, Ordering::Release);
+        drop(waiting);
         self.arrived.notify_one();
     }
 }
@@ -259,6 +265,12 @@ impl<S: Topics> Subscription<S> {
     /// at 0.
     pub fn set_position(&self, position: i64) {
         self.slot.position.store(position, Ordering::Relaxed);
+    }
+
+    /// Drops a gap from before [`Live::subscribe`](crate::Live::subscribe) returns: the subscriber has read nothing yet, so it
+    /// has missed nothing.
+    pub(crate) fn forget_gap(&self) {
+        self.slot.has_gap.store(false, Ordering::Release);
     }
 
     pub(crate) fn key(&self) -> &S::Key {

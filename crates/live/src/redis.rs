@@ -16,7 +16,7 @@ use crate::hub::Hubs;
 const QUIET: Duration = Duration::from_secs(5);
 /// How many channels one command subscribes to.
 const BATCH: usize = 1_000;
-/// How long a subscriber waits until its channel is subscribed to. After that it goes on, and receives a gap when the channel is.
+/// How long a subscriber waits for Redis to confirm its channel. After that it goes on, and receives a gap upon the confirmation.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The connections to Redis: one to publish, one for all subscriptions of this process.
@@ -55,11 +55,11 @@ impl RedisLink {
         self.redis.publish(messages).await
     }
 
-    /// Returns when the messages of the channel arrive, or after [`SUBSCRIBE_TIMEOUT`].
-    pub(crate) async fn subscribe(&self, channel: String) {
-        let (done, subscribed) = oneshot::channel();
+    /// Subscribes to a channel. Returns whether Redis confirmed it within [`SUBSCRIBE_TIMEOUT`].
+    pub(crate) async fn subscribe(&self, channel: String) -> bool {
+        let (done, confirmed) = oneshot::channel();
         let _ = self.requests.send(Request::Subscribe(channel, done));
-        let _ = tokio::time::timeout(SUBSCRIBE_TIMEOUT, subscribed).await;
+        matches!(tokio::time::timeout(SUBSCRIBE_TIMEOUT, confirmed).await, Ok(Ok(())))
     }
 
     pub(crate) fn unsubscribe(&self, channel: String) {
