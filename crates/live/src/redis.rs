@@ -24,12 +24,12 @@ const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct RedisLink {
     redis: Redis,
     /// Begins the name of every channel.
-    prefix: String,
+    stem: String,
     requests: UnboundedSender<Request>,
     requested: Mutex<UnboundedReceiver<Request>>,
 }
 
-/// A channel by its name without the prefix.
+/// A channel by its name without the stem.
 #[derive(Debug)]
 enum Request {
     Subscribe(String, oneshot::Sender<()>),
@@ -39,11 +39,12 @@ enum Request {
 impl RedisLink {
     pub(crate) fn new(redis: Redis, prefix: &str) -> Self {
         let (requests, requested) = unbounded_channel();
-        Self { redis, prefix: format!("{prefix}live:"), requests, requested: Mutex::new(requested) }
+        let stem = redis.key_space("live", prefix).channel("live:");
+        Self { redis, stem, requests, requested: Mutex::new(requested) }
     }
 
     fn name(&self, channel: &str) -> String {
-        format!("{}{channel}", self.prefix)
+        format!("{}{channel}", self.stem)
     }
 
     /// Publishes payloads on channels in one round trip. Returns how many processes received each.
@@ -77,7 +78,7 @@ impl RedisLink {
                 () = drain.requested() => return Ok(()),
                 message = messages.next() => {
                     let Some(message) = message else { return Err("the connection to Redis was lost".into()) };
-                    if let Some(channel) = message.get_channel_name().strip_prefix(&self.prefix) {
+                    if let Some(channel) = message.get_channel_name().strip_prefix(&self.stem) {
                         hubs.deliver(channel, message.get_payload_bytes());
                     }
                 }

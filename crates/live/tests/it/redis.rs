@@ -1,5 +1,6 @@
 //! Messages between processes, through Redis.
 
+use redis_store::HashTags;
 use testkit::{Proxy, Redis};
 
 use super::*;
@@ -50,6 +51,29 @@ async fn messages_of_one_process_are_received_in_another() {
     assert_eq!(one.publish::<Gold>(ann, 9).await.unwrap(), 2);
     assert_eq!(next(&mut back).await, Received::Message(gold(9)));
     for running in running {
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_are_named_by_the_key_space_of_the_connection() {
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, ann) = (server.keyspace(), player(1));
+    let prefix = keys.prefix();
+    for (tags, channel) in [
+        (HashTags::Off, format!("{prefix}live:{ann}")),
+        (HashTags::On, format!("{{live:{prefix}}}live:{ann}")),
+    ] {
+        let redis = redis_store::Redis::open(keys.url(), PATIENCE).await.unwrap().with_hash_tags(tags);
+        let live = Live::new(&RedisStore::Redis(redis), prefix);
+        let running = run(&live);
+        let mut subscription = follow(&live, ann).await;
+        let mut connection = keys.connect().await;
+        let publish = ::redis::cmd("PUBLISH").arg(&channel).arg(br#"{"gold":1}"#).to_owned();
+        assert_eq!(publish.query_async::<u64>(&mut connection).await.unwrap(), 1, "{channel}");
+        assert_eq!(next(&mut subscription).await, Received::Message(gold(1)));
+        assert_eq!(live.publish::<Gold>(ann, 2).await.unwrap(), 1);
+        assert_eq!(next(&mut subscription).await, Received::Message(gold(2)));
         running.stop().await;
     }
 }
