@@ -24,6 +24,8 @@ pub(crate) trait Channels: Any + fmt::Debug + Send + Sync {
     fn deliver(&self, channel: &str, payload: &[u8]);
     /// Returns whether the channel has a subscriber.
     fn is_open(&self, channel: &str) -> bool;
+    /// Returns whether no channel has a subscriber.
+    fn is_empty(&self) -> bool;
     /// Notes that the channel's messages arrive from now on. Its subscribers receive a gap if they did not arrive before.
     fn connected(&self, channel: &str);
     /// Notes that no messages arrive any more. Returns all channels that have a subscriber.
@@ -90,6 +92,10 @@ impl Hubs {
 
     pub(crate) fn is_open(&self, channel: &str) -> bool {
         self.all().values().any(|hub| hub.is_open(channel))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().values().all(|hub| hub.is_empty())
     }
 
     pub(crate) fn connected(&self, channels: &[String]) {
@@ -166,6 +172,10 @@ impl<K: Key> Channels for Hub<K> {
 
     fn is_open(&self, channel: &str) -> bool {
         K::from_channel(channel).is_some_and(|key| self.keys().contains_key(&key))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.keys().is_empty()
     }
 
     fn connected(&self, channel: &str) {

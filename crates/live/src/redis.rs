@@ -19,7 +19,7 @@ const BATCH: usize = 1_000;
 /// How long a subscriber waits for Redis to confirm its channel. After that it goes on, and receives a gap upon the confirmation.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The connections to Redis: one to publish, one for all subscriptions of this process.
+/// The connections to Redis: one to publish, and from the first subscription on one for all subscriptions of this process.
 #[derive(Debug)]
 pub(crate) struct RedisLink {
     redis: Redis,
@@ -69,10 +69,19 @@ impl RedisLink {
 
     pub(crate) async fn run(&self, hubs: &Hubs, drain: Drain) -> Result<(), LoopError> {
         let mut requested = self.requested.lock().await;
+        let mut first = None;
+        // A process that only publishes, or does neither, holds no connection for this.
+        while hubs.is_empty() {
+            tokio::select! {
+                () = drain.requested() => return Ok(()),
+                request = requested.recv() => first = request,
+            }
+        }
         let (mut channels, messages) = self.redis.listen(QUIET).await?;
         let mut messages = std::pin::pin!(messages);
         // Subscriptions that are older than this connection.
         self.subscribe_all(&mut channels, hubs, hubs.disconnected()).await?;
+        self.apply(&mut channels, hubs, first.into_iter().collect()).await?;
         loop {
             tokio::select! {
                 () = drain.requested() => return Ok(()),

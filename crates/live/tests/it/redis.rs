@@ -193,6 +193,26 @@ async fn subscriptions_survive_a_killed_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_without_subscribers_holds_no_connection_for_them() {
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, proxy) = (server.keyspace(), Proxy::to(server.addr()).await);
+    let (here, ann) = (at(&proxy.url(keys.url()), keys.prefix()).await, player(1));
+    let running = run(&here);
+    for amount in 0..50 {
+        assert_eq!(here.publish::<Gold>(ann, amount).await.unwrap(), 0);
+    }
+    assert_eq!(proxy.connections(), 1, "one to publish");
+    let mut subscription = follow(&here, ann).await;
+    assert_eq!(here.publish::<Gold>(ann, 50).await.unwrap(), 1);
+    assert_eq!(next(&mut subscription).await, Received::Message(gold(50)));
+    assert_eq!(proxy.connections(), 2);
+    running.stop().await;
+    // It stops without one as well.
+    drop(subscription);
+    run(&here).stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_subscriptions_share_one_connection() {
     const PLAYERS: u128 = 3_000;
     let server = testkit::need!(Redis::shared().await);
