@@ -3,6 +3,7 @@
 //! `reconnect` says that this process stops: connect again, and another one goes on. `end` says that nothing more will come: the
 //! session has ended, the token has expired, the ticket is gone. A comment every few seconds keeps proxies awake.
 
+mod due;
 mod player;
 mod ticket;
 

@@ -147,6 +147,17 @@ impl Stream {
         }
     }
 
+    /// The next event but for `inbox`, which has this name. A stream that may have missed something sends its counts again.
+    pub(super) async fn expect_beside_counts(&mut self, name: &str) -> Told {
+        loop {
+            let told = self.next().await.unwrap_or_else(|| panic!("over, without {name}"));
+            if told.name != "inbox" {
+                assert_eq!(told.name, name, "{told:?}");
+                return told;
+            }
+        }
+    }
+
     /// The next event, which has this name.
     pub(super) async fn expect(&mut self, name: &str) -> Told {
         let told = self.next().await.unwrap_or_else(|| panic!("over, without {name}"));
