@@ -93,7 +93,7 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         trusted: context.settings.get::<Listen>().limits.trusted_proxies.clone(),
         provider: identity.provider.clone(),
         redis_store: redis_store.clone(),
-        live: context.get()?,
+        live: context.stores.live.clone(),
         limits: limits.clone(),
         accounts: context.get()?,
         entitlements: context.get()?,
@@ -105,7 +105,8 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
     });
     let gateway = gateway.map_err(|source| OpenError::unusable("gateway.session.keys", source))?;
 
-    let watch = Watch::new(context.get()?, inbox, config.stream_heartbeat, context.get()?);
+    let live = context.stores.live.clone();
+    let watch = Watch::new(live, inbox, config.stream_heartbeat, context.get()?);
     let brought = Brought { routes: context.services.player_routes(), provided: context.provided.clone() };
     let issuer = identity.builtin.as_ref().map(|builtin| (ISSUER, builtin.routes()));
     Ok(Opened {

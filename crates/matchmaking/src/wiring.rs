@@ -87,7 +87,7 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
             context.provide(Players::new(
                 frontend.clone(),
                 config.queues.clone(),
-                context.get()?,
+                context.stores.live.clone(),
                 metrics.clone(),
             ));
         }

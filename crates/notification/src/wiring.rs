@@ -11,7 +11,6 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use live::Live;
 use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StoreConfigs};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
@@ -27,7 +26,7 @@ pub const RIGHT: Right = Right::new("notifications");
 /// The longest downtime of loops that players wait for, however long a store was away.
 const LONGEST_DOWNTIME: Duration = Duration::from_secs(1);
 
-/// Notifications as a service. Provides [`Notifications`], [`Inbox`], [`Live`] and their [`Metrics`].
+/// Notifications as a service. Provides [`Notifications`], [`Inbox`] and their [`Metrics`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -76,10 +75,9 @@ impl Service for Wiring {
 
 async fn open(context: &Context) -> Result<Opened, OpenError> {
     let (config, clock, stores) = (context.settings.get::<Config>(), &context.clock, &context.stores);
-    let (db, bus) = (&stores.db, &stores.bus);
+    let (db, bus, live) = (&stores.db, &stores.bus, &stores.live);
     let accounts: Accounts = context.get()?;
     let queues: work_queue::Metrics = context.get()?;
-    let live = Live::new(&stores.redis_store, &config.key_prefix);
     let webhook_metrics = context.metrics.register(webhook::Metrics::new);
     let webhooks = Webhooks::new(db.clone(), &config.webhooks, clock, &webhook_metrics)
         .map_err(|source| OpenError::unusable("notification.webhooks", source))?;
@@ -104,15 +102,9 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     });
     context.provide(notifications.clone());
     context.provide(inbox);
-    context.provide(live.clone());
     context.provide(metrics);
 
     let mut opened = Opened { service_api: routes(notifications.clone()), ..Opened::default() };
-    if context.roles.contains(Role::Gateway) {
-        let streams =
-            Loop::new("notification-streams", live, |live, drain| async move { live.run(drain).await });
-        opened.loops.push(streams.down_at_most(LONGEST_DOWNTIME));
-    }
     if context.roles.contains(Role::Notifier) {
         let intake = Intake::new(bus.clone(), notifications.clone());
         // An embedded bus keeps events for consumers that it knows, so this one has to be known before anything is published.

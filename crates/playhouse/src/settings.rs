@@ -37,6 +37,7 @@ impl Section for Settings {
                 db: reader.section("db"),
                 redis_store: reader.section("hot"),
                 bus: reader.section("bus"),
+                live_prefix: reader.get("notification.key_prefix"),
             },
             locks: reader.section::<Locks>("locks").0,
             callers: read_callers(reader),

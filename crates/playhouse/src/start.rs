@@ -176,4 +176,9 @@ mod tests {
             "the service \"entitlement\" needs account::Accounts, which no service before it in the list of services provides"
         );
     }
+
+    #[tokio::test]
+    async fn a_service_has_live_messages_without_any_other() {
+        assert!(open(Services(&[&outbox::Wiring, &matchmaking::Wiring])).await.is_ok());
+    }
 }

@@ -23,6 +23,8 @@ pub struct StoreConfigs {
     pub db: db::Config,
     pub redis_store: redis_store::Config,
     pub bus: bus::Config,
+    /// Begins the names of the channels of live messages in Redis.
+    pub live_prefix: String,
 }
 
 impl Settings {
