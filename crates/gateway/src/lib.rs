@@ -23,6 +23,7 @@ mod wiring;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::config::Network;
 use account::Accounts;
@@ -38,7 +39,7 @@ use redis_store::RedisStore;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde_json::Value;
-use service::{PlayerRoute, Provided};
+use service::{PlayerRoute, Provided, StreamConfig};
 use sessions::{Audit, CipherFailed, Origin, Sessions};
 use url::Url;
 
@@ -73,6 +74,7 @@ pub struct Parts {
     pub inbox: Inbox,
     pub players: Players,
     pub live: Live,
+    pub stream_config: StreamConfig,
     pub clock: Clock,
     pub metrics: Metrics,
 }
@@ -103,6 +105,7 @@ pub struct Inner {
     players: Players,
     live: Live,
     streams: Streams,
+    stream_heartbeat: Duration,
     clock: Clock,
     metrics: Metrics,
 }
@@ -133,6 +136,7 @@ impl Gateway {
             players: parts.players,
             live: parts.live,
             streams: Streams::new(metrics.clone()),
+            stream_heartbeat: parts.stream_config.heartbeat,
             config,
             sessions,
             clock,

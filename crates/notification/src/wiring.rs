@@ -11,13 +11,15 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StoreConfigs};
+use service::{
+    Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StoreConfigs, StreamConfig,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use crate::{
     Api, Broadcasts, Check, Config, Deliveries, EraseInbox, Inbox, Intake, MIGRATIONS, Metrics,
-    Notifications, Parts, Rules, Webhooks, Wrong, operator, routes,
+    Notifications, Parts, Rules, Watch, Webhooks, Wrong, operator, routes,
 };
 
 /// To notify players.
@@ -26,7 +28,7 @@ pub const RIGHT: Right = Right::new("notifications");
 /// The longest downtime of loops that players wait for, however long a store was away.
 const LONGEST_DOWNTIME: Duration = Duration::from_secs(1);
 
-/// Notifications as a service. Provides [`Notifications`], [`Inbox`] and their [`Metrics`].
+/// Notifications as a service. Provides [`Notifications`] and [`Inbox`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -101,10 +103,16 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         config: config.clone(),
     });
     context.provide(notifications.clone());
-    context.provide(inbox);
-    context.provide(metrics);
+    context.provide(inbox.clone());
 
     let mut opened = Opened { service_api: routes(notifications.clone()), ..Opened::default() };
+    if context.roles.contains(Role::Gateway) {
+        let StreamConfig { heartbeat } = *context.settings.get();
+        let watch = Watch::new(live.clone(), inbox, heartbeat, metrics);
+        let watch =
+            Loop::new("notification-watch", watch, |watch, drain| async move { watch.run(drain).await });
+        opened.loops.push(watch.down_at_most(LONGEST_DOWNTIME));
+    }
     if context.roles.contains(Role::Notifier) {
         let intake = Intake::new(bus.clone(), notifications.clone());
         // An embedded bus keeps events for consumers that it knows, so this one has to be known before anything is published.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::{Reader, Rejected, Section, Setting, Value};
 use http_server::Right;
-use service::{Listen, Roles, StoreConfigs};
+use service::{Listen, Roles, StoreConfigs, StreamConfig};
 
 use crate::services::SERVICES;
 
@@ -50,6 +50,12 @@ impl Section for Settings {
         settings.services.put(settings.roles.clone());
         settings.services.put(settings.listen.clone());
         settings.services.put(settings.stores.clone());
+        settings.services.put(StreamConfig {
+            heartbeat: reader.get_within(
+                "gateway.stream_heartbeat",
+                Duration::from_millis(100)..=Duration::from_secs(86_400),
+            ),
+        });
         SERVICES.iter().for_each(|service| service.read_settings(reader, &mut settings.services));
         settings.check_embedded(reader);
         settings.check_callers(reader);

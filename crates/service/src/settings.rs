@@ -4,10 +4,11 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The settings of the stores, the listeners and all services, each found by its type.
 ///
-/// Has, besides those of services: [`StoreConfigs`], [`Listen`](crate::Listen), [`Roles`](crate::Roles).
+/// Has, besides those of services: [`StoreConfigs`], [`StreamConfig`], [`Listen`](crate::Listen), [`Roles`](crate::Roles).
 #[derive(Clone, Default)]
 pub struct Settings(BTreeMap<TypeId, Entry>);
 
@@ -25,6 +26,13 @@ pub struct StoreConfigs {
     pub bus: bus::Config,
     /// Begins the names of the channels of live messages in Redis.
     pub live_prefix: String,
+}
+
+/// The settings of the streams of players, which the gateway serves and other services keep up to date.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamConfig {
+    /// How often a stream says that it is alive, and how late it may be where a live message was lost.
+    pub heartbeat: Duration,
 }
 
 impl Settings {
