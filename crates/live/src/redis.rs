@@ -70,7 +70,8 @@ impl RedisLink {
     pub(crate) async fn run(&self, hubs: &Hubs, drain: Drain) -> Result<(), LoopError> {
         let mut requested = self.requested.lock().await;
         let mut first = None;
-        // A process that only publishes, or does neither, holds no connection for this.
+        // A process without subscribers holds no connection for them. If connecting fails, the first subscriber goes on at once
+        // and receives a gap later.
         while hubs.is_empty() {
             tokio::select! {
                 () = drain.requested() => return Ok(()),
