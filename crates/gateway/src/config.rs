@@ -25,8 +25,6 @@ pub(crate) struct Config {
     pub(crate) max_body: usize,
     /// Web pages of other origins that may call.
     pub(crate) cors_origins: Vec<Origin>,
-    /// How often a stream says that it is alive.
-    pub(crate) stream_heartbeat: Duration,
     /// How many streams a player may have open in one process.
     pub(crate) max_streams: usize,
     pub(crate) limits: LimitsConfig,
@@ -50,8 +48,7 @@ pub(crate) struct LimitsConfig {
 
 impl Section for Config {
     fn read(reader: &mut Reader<'_>) -> Self {
-        let (milli, second, day) =
-            (Duration::from_millis(1), Duration::from_secs(1), Duration::from_secs(86_400));
+        let (milli, second) = (Duration::from_millis(1), Duration::from_secs(1));
         Self {
             public_url: reader.optional("public_url"),
             session: reader.section("session"),
@@ -60,7 +57,6 @@ impl Section for Config {
             part_timeout: reader.get_within("part_timeout", 10 * milli..=60 * second),
             max_body: reader.get::<ByteSize>("max_body").0.try_into().unwrap_or(usize::MAX),
             cors_origins: reader.get("cors_origins"),
-            stream_heartbeat: reader.get_within("stream_heartbeat", 100 * milli..=day),
             max_streams: reader.get_within("max_streams", 1..=10_000) as usize,
             limits: reader.section("limits"),
             platforms: reader.tables("platforms"),

@@ -23,6 +23,7 @@ mod wiring;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::config::Network;
 use account::Accounts;
@@ -38,7 +39,7 @@ use redis_store::RedisStore;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde_json::Value;
-use service::{PlayerRoute, Provided};
+use service::{PlayerRoute, Provided, StreamConfig};
 use sessions::{Audit, CipherFailed, Origin, Sessions};
 use url::Url;
 
@@ -71,6 +72,7 @@ pub(crate) struct Parts {
     pub(crate) inbox: Inbox,
     pub(crate) players: Players,
     pub(crate) live: Live,
+    pub(crate) stream_config: StreamConfig,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
 }
@@ -101,6 +103,7 @@ pub(crate) struct Inner {
     players: Players,
     live: Live,
     streams: Streams,
+    stream_heartbeat: Duration,
     clock: Clock,
     metrics: Metrics,
 }
@@ -131,6 +134,7 @@ impl Gateway {
             players: parts.players,
             live: parts.live,
             streams: Streams::new(metrics.clone()),
+            stream_heartbeat: parts.stream_config.heartbeat,
             config,
             sessions,
             clock,

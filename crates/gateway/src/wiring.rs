@@ -13,8 +13,6 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Vouch;
 use limits::Limits;
-use matchmaking::Players;
-use notification::{Inbox, Watch};
 use runtime::lifecycle::{Drain, LoopError};
 use service::{Context, Examined, Loop, OpenError, Opened, Provided, Service, Services, Settings};
 use utoipa::OpenApi as _;
@@ -88,8 +86,6 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
     let redis_store = &context.stores.redis_store;
     let limit_metrics = context.metrics.register(limits::Metrics::new);
     let limits = Limits::new(redis_store, &config.session.key_prefix, config.limits.timeout, limit_metrics);
-    let players: Players = context.get()?;
-    let inbox: Inbox = context.get()?;
     let gateway = Gateway::new(Parts {
         public_url,
         version: context.version,
@@ -97,25 +93,25 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         trusted: context.settings.listen.limits.trusted_proxies.clone(),
         provider: identity.provider.clone(),
         redis_store: redis_store.clone(),
-        live: context.get()?,
+        live: context.stores.live.clone(),
         limits: limits.clone(),
         accounts: context.get()?,
         entitlements: context.get()?,
-        inbox: inbox.clone(),
-        players: players.clone(),
+        inbox: context.get()?,
+        players: context.get()?,
+        stream_config: *context.settings.get(),
         clock: context.clock.clone(),
         metrics: context.metrics.register(Metrics::new),
         config: config.clone(),
     });
     let gateway = gateway.map_err(|source| OpenError::unusable("gateway.session.keys", source))?;
 
-    let watch = Watch::new(context.get()?, inbox, config.stream_heartbeat, context.get()?);
     let brought = Brought { routes: context.services.player_routes(), provided: context.provided.clone() };
     let issuer = identity.builtin.as_ref().map(|builtin| (ISSUER, builtin.routes()));
     Ok(Opened {
         gateway: gateway.routes(brought, issuer),
         vouch: vouch(context, &identity),
-        loops: loops(gateway, players, limits, watch).into_iter().chain(identity.key_loop()).collect(),
+        loops: loops(gateway, limits).into_iter().chain(identity.key_loop()).collect(),
         ..Opened::default()
     })
 }
@@ -126,17 +122,9 @@ fn vouch(context: &Context, identity: &Identity) -> Option<Arc<dyn Vouch>> {
     Some(Arc::new(IssuedServices { provider, rights: context.services.rights() }))
 }
 
-fn loops(gateway: Gateway, players: Players, limits: Limits, watch: Watch) -> [Loop; 4] {
-    let watch = Loop::new("notification-watch", watch, |watch, drain| async move { watch.run(drain).await });
+fn loops(gateway: Gateway, limits: Limits) -> [Loop; 2] {
     let ends = Loop::new("session-ends", gateway, |gateway, drain| async move { gateway.run(drain).await });
-    let presence =
-        Loop::new("matchmaking-presence", players, |players, drain| async move { players.run(drain).await });
-    [
-        watch.down_at_most(LONGEST_DOWNTIME),
-        ends.down_at_most(LONGEST_DOWNTIME),
-        presence.down_at_most(LONGEST_DOWNTIME),
-        Loop::new("limits-sweep", limits, sweep),
-    ]
+    [ends.down_at_most(LONGEST_DOWNTIME), Loop::new("limits-sweep", limits, sweep)]
 }
 
 async fn sweep(limits: Limits, drain: Drain) -> Result<(), LoopError> {

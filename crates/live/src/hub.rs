@@ -24,7 +24,9 @@ pub(crate) trait Channels: Any + fmt::Debug + Send + Sync {
     fn deliver(&self, channel: &str, payload: &[u8]);
     /// Returns whether the channel has a subscriber.
     fn is_open(&self, channel: &str) -> bool;
-    /// Notes that the channel's messages arrive from now on. Its subscribers receive a gap.
+    /// Returns whether no channel has a subscriber.
+    fn is_empty(&self) -> bool;
+    /// Notes that the channel's messages arrive from now on. Its subscribers receive a gap if they did not arrive before.
     fn connected(&self, channel: &str);
     /// Notes that no messages arrive any more. Returns all channels that have a subscriber.
     fn disconnected(&self) -> Box<dyn Iterator<Item = String> + Send>;
@@ -90,6 +92,10 @@ impl Hubs {
 
     pub(crate) fn is_open(&self, channel: &str) -> bool {
         self.all().values().any(|hub| hub.is_open(channel))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.all().values().all(|hub| hub.is_empty())
     }
 
     pub(crate) fn connected(&self, channels: &[String]) {
@@ -168,9 +174,15 @@ impl<K: Key> Channels for Hub<K> {
         K::from_channel(channel).is_some_and(|key| self.keys().contains_key(&key))
     }
 
+    fn is_empty(&self) -> bool {
+        self.keys().is_empty()
+    }
+
     fn connected(&self, channel: &str) {
         let Some(key) = K::from_channel(channel) else { return };
-        if let Some(subscribers) = self.keys().get_mut(&key) {
+        if let Some(subscribers) = self.keys().get_mut(&key)
+            && !subscribers.is_connected
+        {
             subscribers.is_connected = true;
             subscribers.slots.iter().for_each(|slot| slot.gap());
         }
@@ -221,7 +233,11 @@ impl<K> Slot<K> {
     }
 
     fn gap(&self) {
+        let mut waiting = self.waiting();
+        // The source of truth has these messages too. Delivered after it was read, they would undo what it said.
+        *waiting = VecDeque::new();
         self.has_gap.store(true, Ordering::Release);
+        drop(waiting);
         self.arrived.notify_one();
     }
 }
@@ -259,6 +275,12 @@ impl<S: Topics> Subscription<S> {
     /// at 0.
     pub fn set_position(&self, position: i64) {
         self.slot.position.store(position, Ordering::Relaxed);
+    }
+
+    /// Drops a gap from before [`Live::subscribe`](crate::Live::subscribe) returns: the subscriber has read nothing yet, so it
+    /// has missed nothing.
+    pub(crate) fn forget_gap(&self) {
+        self.slot.has_gap.store(false, Ordering::Release);
     }
 
     pub(crate) fn key(&self) -> &S::Key {

@@ -12,7 +12,8 @@
 //! - **This crate knows no service.** Topics and their messages belong to the service that publishes them.
 //!
 //! # Failure modes
-//! While Redis is away, publishing fails and subscriptions receive nothing. When it is back, every subscription receives a gap.
+//! While Redis is away, publishing fails and subscriptions receive nothing. When it is back, every subscription receives a gap. So
+//! does one that Redis confirmed too late, after the subscriber had gone on.
 
 mod hub;
 mod redis;
@@ -81,12 +82,15 @@ impl Live {
         link.publish(encoded).await
     }
 
-    /// Subscribes to the topics `S` of a key. Each message that is published from now on is received, or a gap in its place.
+    /// Subscribes to the topics `S` of a key. Each message that is published after this returns is received, or a gap in its
+    /// place. Read the source of truth after it: what was published before is there.
     pub async fn subscribe<S: Topics>(&self, key: S::Key) -> Subscription<S> {
         let hub = self.hub::<S::Key>();
         let (subscription, is_first) = Subscription::<S>::open(hub, key);
-        if let Some(link) = self.0.link.as_ref().filter(|_| is_first || !subscription.is_connected()) {
-            link.subscribe(subscription.key().channel()).await;
+        if let Some(link) = self.0.link.as_ref().filter(|_| is_first || !subscription.is_connected())
+            && link.subscribe(subscription.key().channel()).await
+        {
+            subscription.forget_gap();
         }
         subscription
     }

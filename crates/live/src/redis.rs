@@ -16,20 +16,20 @@ use crate::hub::Hubs;
 const QUIET: Duration = Duration::from_secs(5);
 /// How many channels one command subscribes to.
 const BATCH: usize = 1_000;
-/// How long a subscriber waits until its channel is subscribed to. After that it goes on, and receives a gap when the channel is.
+/// How long a subscriber waits for Redis to confirm its channel. After that it goes on, and receives a gap upon the confirmation.
 const SUBSCRIBE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The connections to Redis: one to publish, one for all subscriptions of this process.
+/// The connections to Redis: one to publish, and from the first subscription on one for all subscriptions of this process.
 #[derive(Debug)]
 pub(crate) struct RedisLink {
     redis: Redis,
     /// Begins the name of every channel.
-    prefix: String,
+    stem: String,
     requests: UnboundedSender<Request>,
     requested: Mutex<UnboundedReceiver<Request>>,
 }
 
-/// A channel by its name without the prefix.
+/// A channel by its name without the stem.
 #[derive(Debug)]
 enum Request {
     Subscribe(String, oneshot::Sender<()>),
@@ -39,11 +39,12 @@ enum Request {
 impl RedisLink {
     pub(crate) fn new(redis: Redis, prefix: &str) -> Self {
         let (requests, requested) = unbounded_channel();
-        Self { redis, prefix: format!("{prefix}live:"), requests, requested: Mutex::new(requested) }
+        let stem = redis.key_space("live", prefix).channel("live:");
+        Self { redis, stem, requests, requested: Mutex::new(requested) }
     }
 
     fn name(&self, channel: &str) -> String {
-        format!("{}{channel}", self.prefix)
+        format!("{}{channel}", self.stem)
     }
 
     /// Publishes payloads on channels in one round trip. Returns how many processes received each.
@@ -55,11 +56,11 @@ impl RedisLink {
         self.redis.publish(messages).await
     }
 
-    /// Returns when the messages of the channel arrive, or after [`SUBSCRIBE_TIMEOUT`].
-    pub(crate) async fn subscribe(&self, channel: String) {
-        let (done, subscribed) = oneshot::channel();
+    /// Subscribes to a channel. Returns whether Redis confirmed it within [`SUBSCRIBE_TIMEOUT`].
+    pub(crate) async fn subscribe(&self, channel: String) -> bool {
+        let (done, confirmed) = oneshot::channel();
         let _ = self.requests.send(Request::Subscribe(channel, done));
-        let _ = tokio::time::timeout(SUBSCRIBE_TIMEOUT, subscribed).await;
+        matches!(tokio::time::timeout(SUBSCRIBE_TIMEOUT, confirmed).await, Ok(Ok(())))
     }
 
     pub(crate) fn unsubscribe(&self, channel: String) {
@@ -68,16 +69,26 @@ impl RedisLink {
 
     pub(crate) async fn run(&self, hubs: &Hubs, drain: Drain) -> Result<(), LoopError> {
         let mut requested = self.requested.lock().await;
+        let mut first = None;
+        // A process without subscribers holds no connection for them. If connecting fails, the first subscriber goes on at once
+        // and receives a gap later.
+        while hubs.is_empty() {
+            tokio::select! {
+                () = drain.requested() => return Ok(()),
+                request = requested.recv() => first = request,
+            }
+        }
         let (mut channels, messages) = self.redis.listen(QUIET).await?;
         let mut messages = std::pin::pin!(messages);
         // Subscriptions that are older than this connection.
         self.subscribe_all(&mut channels, hubs, hubs.disconnected()).await?;
+        self.apply(&mut channels, hubs, first.into_iter().collect()).await?;
         loop {
             tokio::select! {
                 () = drain.requested() => return Ok(()),
                 message = messages.next() => {
                     let Some(message) = message else { return Err("the connection to Redis was lost".into()) };
-                    if let Some(channel) = message.get_channel_name().strip_prefix(&self.prefix) {
+                    if let Some(channel) = message.get_channel_name().strip_prefix(&self.stem) {
                         hubs.deliver(channel, message.get_payload_bytes());
                     }
                 }

@@ -84,12 +84,13 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         let frontend = Frontend::new(store.clone(), config.frontend.clone(), clock.clone(), metrics.clone());
         opened.open_match = frontend.routes();
         if roles.contains(Role::Gateway) {
-            context.provide(Players::new(
-                frontend.clone(),
-                config.queues.clone(),
-                context.get()?,
-                metrics.clone(),
-            ))?;
+            let (queues, live) = (config.queues.clone(), context.stores.live.clone());
+            let players = Players::new(frontend.clone(), queues, live, metrics.clone());
+            context.provide(players.clone())?;
+            let presence = Loop::new("matchmaking-presence", players, |players, drain| async move {
+                players.run(drain).await
+            });
+            opened.loops.push(presence.down_at_most(LONGEST_DOWNTIME));
         }
         let pushes =
             Loop::new(

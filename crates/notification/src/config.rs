@@ -26,8 +26,6 @@ pub struct Config {
     pub dedupe_retention: Duration,
     /// How long dead letters are kept.
     pub dead_retention: Duration,
-    /// What the names of channels in Redis begin with.
-    pub key_prefix: String,
     pub delivery: work_queue::Config,
     pub webhook_delivery: work_queue::Config,
     pub templates: BTreeMap<String, TemplateConfig>,
@@ -65,7 +63,6 @@ impl Section for Config {
             read_retention: reader.get_within("read_retention", Duration::from_secs(3600)..=3_650 * DAY),
             dedupe_retention: reader.get_within("dedupe_retention", 7 * DAY..=3_660 * DAY),
             dead_retention: reader.get_within("dead_retention", Duration::from_secs(3600)..=3_650 * DAY),
-            key_prefix: reader.get("key_prefix"),
             delivery: reader.section("delivery"),
             webhook_delivery: reader.section("webhook_delivery"),
             templates: reader.tables("templates"),

@@ -11,14 +11,15 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use live::Live;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings};
+use service::{
+    Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StoreConfigs, StreamConfig,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use crate::{
     Api, Broadcasts, ChannelQueues, Check, Config, Deliveries, EraseInbox, Inbox, Intake, MIGRATIONS,
-    Metrics, Notifications, Parts, Rules, Webhooks, Wrong, operator, routes,
+    Metrics, Notifications, Parts, Rules, Watch, Webhooks, Wrong, operator, routes,
 };
 
 /// To notify players.
@@ -27,7 +28,7 @@ pub const RIGHT: Right = Right::new("notifications");
 /// The longest downtime of loops that players wait for, however long a store was away.
 const LONGEST_DOWNTIME: Duration = Duration::from_secs(1);
 
-/// Notifications as a service. Provides [`Notifications`], [`Inbox`], [`Live`] and their [`Metrics`].
+/// Notifications as a service. Provides [`Notifications`] and [`Inbox`].
 #[derive(Clone, Copy, Debug)]
 pub struct Wiring;
 
@@ -76,10 +77,9 @@ impl Service for Wiring {
 
 async fn open(context: &Context) -> Result<Opened, OpenError> {
     let (config, clock, stores) = (context.settings.get::<Config>(), &context.clock, &context.stores);
-    let (db, bus) = (&stores.db, &stores.bus);
+    let (db, bus, live) = (&stores.db, &stores.bus, &stores.live);
     let accounts: Accounts = context.get()?;
     let queues: work_queue::Metrics = context.get()?;
-    let live = Live::new(&stores.redis_store, &config.key_prefix);
     let webhook_metrics = context.metrics.register(webhook::Metrics::new);
     let webhooks = Webhooks::new(db.clone(), &config.webhooks, clock, &webhook_metrics)
         .map_err(|source| OpenError::unusable("notification.webhooks", source))?;
@@ -104,15 +104,15 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
         config: config.clone(),
     });
     context.provide(notifications.clone())?;
-    context.provide(inbox)?;
-    context.provide(live.clone())?;
-    context.provide(metrics)?;
+    context.provide(inbox.clone())?;
 
     let mut opened = Opened { service_api: routes(notifications.clone()), ..Opened::default() };
     if context.settings.roles.contains(Role::Gateway) {
-        let streams =
-            Loop::new("notification-streams", live, |live, drain| async move { live.run(drain).await });
-        opened.loops.push(streams.down_at_most(LONGEST_DOWNTIME));
+        let StreamConfig { heartbeat } = *context.settings.get();
+        let watch = Watch::new(live.clone(), inbox, heartbeat, metrics);
+        let watch =
+            Loop::new("notification-watch", watch, |watch, drain| async move { watch.run(drain).await });
+        opened.loops.push(watch.down_at_most(LONGEST_DOWNTIME));
     }
     if context.settings.roles.contains(Role::Notifier) {
         let intake = Intake::new(bus.clone(), notifications.clone());

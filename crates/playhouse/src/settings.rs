@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use config::{Reader, Rejected, Section, Setting, Value};
 use http_server::{ConfiguredCaller, Right};
-use service::StoreConfigs;
+use service::{StoreConfigs, StreamConfig};
 
 use crate::services::SERVICES;
 
@@ -32,6 +32,7 @@ impl Section for Settings {
             db: reader.section("db"),
             redis_store: reader.section("hot"),
             bus: reader.section("bus"),
+            live_prefix: reader.get("notification.key_prefix"),
         };
         let mut settings = Self {
             shared: service::Settings::new(roles, listen, stores),
@@ -42,6 +43,12 @@ impl Section for Settings {
                 .get_within("lifecycle.check_interval", Duration::from_millis(100)..=Duration::from_secs(60)),
             telemetry: reader.section("telemetry"),
         };
+        settings.shared.put(StreamConfig {
+            heartbeat: reader.get_within(
+                "gateway.stream_heartbeat",
+                Duration::from_millis(100)..=Duration::from_secs(86_400),
+            ),
+        });
         SERVICES.iter().for_each(|service| service.read_settings(reader, &mut settings.shared));
         settings.check_embedded(reader);
         settings.check_callers(reader);

@@ -7,6 +7,7 @@ use base::id::ProcessId;
 use bus::Bus;
 use db::Db;
 use hierlock::Locks;
+use live::Live;
 use redis_store::RedisStore;
 use runtime::{Metrics, Readiness};
 use serde_json::Value;
@@ -36,13 +37,16 @@ pub struct Context {
     pub opening: &'static str,
 }
 
-/// The stores of the process, open and migrated. Cheap to clone; clones share connections.
+/// The stores of the process, open and migrated, and the live messages that go through Redis. Cheap to clone; clones share
+/// connections.
 #[derive(Clone, Debug)]
 pub struct Stores {
     pub db: Db,
     pub locks: Locks,
     pub redis_store: RedisStore,
     pub bus: Bus,
+    /// Any service publishes and subscribes here.
+    pub live: Live,
 }
 
 /// Where the gateway listens, and what it serves there.

@@ -40,7 +40,7 @@ pub use provided::{Open, Provided};
 pub use reach::Reach;
 pub use role::{Role, Roles};
 pub use services::Services;
-pub use settings::{Settings, StoreConfigs};
+pub use settings::{Settings, StoreConfigs, StreamConfig};
 
 /// A service of the program. All methods but [`open`](Self::open) only declare: no store is open when they are called.
 pub trait Service: Sync {

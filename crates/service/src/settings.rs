@@ -4,6 +4,7 @@ use std::any::{Any, TypeId, type_name};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::{Listen, Roles};
 
@@ -28,6 +29,15 @@ pub struct StoreConfigs {
     pub db: db::Config,
     pub redis_store: redis_store::Config,
     pub bus: bus::Config,
+    /// Begins the names of the channels of live messages in Redis.
+    pub live_prefix: String,
+}
+
+/// The settings of the streams of players, which the gateway serves and other services keep up to date.
+#[derive(Clone, Copy, Debug)]
+pub struct StreamConfig {
+    /// How often a stream says that it is alive, and how late it may be where a live message was lost.
+    pub heartbeat: Duration,
 }
 
 impl Settings {

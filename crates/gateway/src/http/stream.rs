@@ -3,6 +3,7 @@
 //! `reconnect` says that this process stops: connect again, and another one goes on. `end` says that nothing more will come: the
 //! session has ended, the token has expired, the ticket is gone. A comment every few seconds keeps proxies awake.
 
+mod due;
 mod player;
 mod ticket;
 
@@ -84,7 +85,7 @@ struct Following<S> {
 
 impl<S: Source> Following<S> {
     fn new(gateway: Gateway, caller: Caller, open: OpenStream, source: S) -> Self {
-        let every = gateway.config.stream_heartbeat;
+        let every = gateway.stream_heartbeat;
         let mut heartbeat = interval_at(Instant::now() + every, every);
         heartbeat.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let now = gateway.clock.now().as_millis();

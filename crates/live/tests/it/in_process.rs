@@ -33,6 +33,18 @@ async fn a_slow_subscriber_receives_a_gap_and_costs_no_more_memory() {
 }
 
 #[tokio::test]
+async fn messages_from_before_a_gap_are_not_received_after_it() {
+    let (live, ann) = (in_process(), player(1));
+    let mut subscription = follow(&live, ann).await;
+    live.publish::<Gold>(ann, 1).await.unwrap();
+    live.gap(&ann);
+    live.publish::<Gold>(ann, 2).await.unwrap();
+    assert_eq!(next(&mut subscription).await, Received::Gap);
+    live.publish::<Gold>(ann, 3).await.unwrap();
+    assert_eq!(next(&mut subscription).await, Received::Message(Everything::Gold(3)));
+}
+
+#[tokio::test]
 async fn a_dropped_subscription_receives_nothing_and_has_no_position() {
     let (live, ann) = (in_process(), player(1));
     let (one, two) = (follow(&live, ann).await, follow(&live, ann).await);

@@ -1,5 +1,6 @@
 //! Messages between processes, through Redis.
 
+use redis_store::HashTags;
 use testkit::{Proxy, Redis};
 
 use super::*;
@@ -26,19 +27,16 @@ async fn messages_of_one_process_are_received_in_another() {
     let [ann, ben] = [player(1), player(2)];
     let (mut here, mut there, mut other) =
         (follow(&one, ann).await, follow(&two, ann).await, follow(&two, ben).await);
-    for subscription in [&mut here, &mut there, &mut other] {
-        // Messages from before the channel was subscribed to may be missing.
-        assert_eq!(next(subscription).await, Received::Gap);
-    }
     assert_eq!(one.publish_all::<Gold>(vec![(ann, 1), (player(3), 2), (ben, 3)]).await.unwrap(), [2, 0, 1]);
-    assert_eq!(message(&mut here).await, gold(1));
-    assert_eq!(message(&mut there).await, gold(1));
-    assert_eq!(message(&mut other).await, gold(3));
+    // Redis confirmed each channel before its subscriber went on, so nothing is missing.
+    assert_eq!(next(&mut here).await, Received::Message(gold(1)));
+    assert_eq!(next(&mut there).await, Received::Message(gold(1)));
+    assert_eq!(next(&mut other).await, Received::Message(gold(3)));
     // A second subscription to the same key in the same process receives them too.
     let mut second = follow(&two, ann).await;
     assert_eq!(two.publish::<Moved>(ann, ()).await.unwrap(), 2);
     for subscription in [&mut here, &mut there, &mut second] {
-        assert_eq!(message(subscription).await, Everything::Moved);
+        assert_eq!(next(subscription).await, Received::Message(Everything::Moved));
     }
     assert_eq!(one.publish_all::<Gold>(Vec::new()).await.unwrap(), [0; 0]);
     // A process unsubscribes from a channel when its last subscription to it is dropped.
@@ -50,10 +48,32 @@ async fn messages_of_one_process_are_received_in_another() {
             .await;
     }
     let mut back = follow(&two, ann).await;
-    assert_eq!(next(&mut back).await, Received::Gap);
     assert_eq!(one.publish::<Gold>(ann, 9).await.unwrap(), 2);
-    assert_eq!(message(&mut back).await, gold(9));
+    assert_eq!(next(&mut back).await, Received::Message(gold(9)));
     for running in running {
+        running.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn channels_are_named_by_the_key_space_of_the_connection() {
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, ann) = (server.keyspace(), player(1));
+    let prefix = keys.prefix();
+    for (tags, channel) in [
+        (HashTags::Off, format!("{prefix}live:{ann}")),
+        (HashTags::On, format!("{{live:{prefix}}}live:{ann}")),
+    ] {
+        let redis = redis_store::Redis::open(keys.url(), PATIENCE).await.unwrap().with_hash_tags(tags);
+        let live = Live::new(&RedisStore::Redis(redis), prefix);
+        let running = run(&live);
+        let mut subscription = follow(&live, ann).await;
+        let mut connection = keys.connect().await;
+        let publish = ::redis::cmd("PUBLISH").arg(&channel).arg(br#"{"gold":1}"#).to_owned();
+        assert_eq!(publish.query_async::<u64>(&mut connection).await.unwrap(), 1, "{channel}");
+        assert_eq!(next(&mut subscription).await, Received::Message(gold(1)));
+        assert_eq!(live.publish::<Gold>(ann, 2).await.unwrap(), 1);
+        assert_eq!(next(&mut subscription).await, Received::Message(gold(2)));
         running.stop().await;
     }
 }
@@ -78,6 +98,39 @@ async fn an_unknown_message_is_a_gap_and_not_an_error() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn subscribers_that_come_together_receive_no_gap() {
+    let server = testkit::need!(Redis::shared().await);
+    let keys = server.keyspace();
+    let (here, publisher) = (at(keys.url(), keys.prefix()).await, at(keys.url(), keys.prefix()).await);
+    let running = run(&here);
+    for ann in (1..=20).map(player) {
+        // All but the first come before Redis has confirmed the channel, and ask for it again.
+        let mut subscriptions = futures::future::join_all((0..8).map(|_| follow(&here, ann))).await;
+        let later = follow(&here, ann).await;
+        assert_eq!(publisher.publish::<Gold>(ann, 1).await.unwrap(), 1);
+        for subscription in subscriptions.iter_mut().chain([&mut { later }]) {
+            assert_eq!(next(subscription).await, Received::Message(gold(1)));
+        }
+    }
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_subscriber_that_did_not_wait_for_the_confirmation_receives_a_gap() {
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, ann) = (server.keyspace(), player(1));
+    let (here, publisher) = (at(keys.url(), keys.prefix()).await, at(keys.url(), keys.prefix()).await);
+    // Nothing runs, so nothing confirms.
+    let mut subscription = follow(&here, ann).await;
+    assert_eq!(publisher.publish::<Gold>(ann, 1).await.unwrap(), 0, "it is missed");
+    let running = run(&here);
+    assert_eq!(next(&mut subscription).await, Received::Gap);
+    assert_eq!(publisher.publish::<Gold>(ann, 2).await.unwrap(), 1);
+    assert_eq!(next(&mut subscription).await, Received::Message(gold(2)));
+    running.stop().await;
+}
+
 /// The subscription receives a gap, and then messages again.
 async fn recovers(live: &Live, publisher: &Live, subscription: &mut Subscription<Everything>, key: Player) {
     assert_eq!(next(subscription).await, Received::Gap);
@@ -89,9 +142,8 @@ async fn recovers(live: &Live, publisher: &Live, subscription: &mut Subscription
     // A new subscription works too.
     let late_player = player(99);
     let mut late = follow(live, late_player).await;
-    assert_eq!(next(&mut late).await, Received::Gap);
     assert_eq!(publisher.publish::<Gold>(late_player, 8).await.unwrap(), 1);
-    assert_eq!(message(&mut late).await, gold(8));
+    assert_eq!(next(&mut late).await, Received::Message(gold(8)));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -141,6 +193,26 @@ async fn subscriptions_survive_a_killed_redis() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_process_without_subscribers_holds_no_connection_for_them() {
+    let server = testkit::need!(Redis::shared().await);
+    let (keys, proxy) = (server.keyspace(), Proxy::to(server.addr()).await);
+    let (here, ann) = (at(&proxy.url(keys.url()), keys.prefix()).await, player(1));
+    let running = run(&here);
+    for amount in 0..50 {
+        assert_eq!(here.publish::<Gold>(ann, amount).await.unwrap(), 0);
+    }
+    assert_eq!(proxy.connections(), 1, "one to publish");
+    let mut subscription = follow(&here, ann).await;
+    assert_eq!(here.publish::<Gold>(ann, 50).await.unwrap(), 1);
+    assert_eq!(next(&mut subscription).await, Received::Message(gold(50)));
+    assert_eq!(proxy.connections(), 2);
+    running.stop().await;
+    // It stops without one as well.
+    drop(subscription);
+    run(&here).stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn thousands_of_subscriptions_share_one_connection() {
     const PLAYERS: u128 = 3_000;
     let server = testkit::need!(Redis::shared().await);
@@ -155,9 +227,6 @@ async fn thousands_of_subscriptions_share_one_connection() {
         subscribers(&keys, player(PLAYERS)).await == 1
     })
     .await;
-    for subscription in &mut subscriptions {
-        assert_eq!(next(subscription).await, Received::Gap);
-    }
     assert_eq!(proxy.connections(), 2, "one to publish, one to subscribe");
     let all: Vec<(Player, i64)> = (1..=PLAYERS).map(|number| (player(number), number as i64)).collect();
     assert_eq!(publisher.publish_all::<Gold>(all.clone()).await.unwrap(), vec![1; PLAYERS as usize]);

@@ -58,10 +58,8 @@ async fn the_player_hears_of_it_right_after_the_commit(place: &SqlPlace) {
 async fn what_a_dead_process_did_not_tell_another_one_tells(place: &SqlPlace) {
     let server = testkit::need!(Redis::shared().await);
     let (keys, proxy) = (server.keyspace(), Proxy::to(server.addr()).await);
-    let mut setup = Setup::with(|config| {
-        config.key_prefix = keys.prefix().to_owned();
-        config.delivery.lease = Duration::from_secs(1);
-    });
+    let mut setup = Setup::with(|config| config.delivery.lease = Duration::from_secs(1));
+    setup.prefix = keys.prefix().to_owned();
     setup.redis_store = RedisStore::Redis(redis_store::Redis::open(keys.url(), PATIENCE).await.unwrap());
     let other = House::open(place, setup.clone()).await;
     setup.redis_store =
@@ -111,7 +109,7 @@ pub(crate) fn run_live(live: &Live) -> Running {
 async fn while_redis_is_away_it_is_given_back_and_told_later(place: &SqlPlace) {
     let server = testkit::need!(Redis::shared().await);
     let (keys, proxy) = (server.keyspace(), Proxy::to(server.addr()).await);
-    let mut setup = Setup::with(|config| config.key_prefix = keys.prefix().to_owned());
+    let mut setup = Setup { prefix: keys.prefix().to_owned(), ..Setup::default() };
     setup.redis_store = redis(&proxy, server).await;
     let (house, ann) = (House::open(place, setup).await, uuid(1));
     proxy.cut().await;

@@ -55,12 +55,15 @@ const SOLD: &str = "shop.sold.v1";
 struct Setup {
     config: Config,
     redis_store: RedisStore,
+    /// Begins the names of channels in Redis.
+    prefix: String,
     clock: Clock,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { config: config(), redis_store: RedisStore::Memory, clock: Clock::system() }
+        let (redis_store, prefix) = (RedisStore::Memory, String::new());
+        Self { config: config(), redis_store, prefix, clock: Clock::system() }
     }
 }
 
@@ -123,11 +126,11 @@ impl House {
             Some(server) => Locks::mysql(server, &options).await.unwrap(),
             None => Locks::in_process(&options, &setup.clock),
         };
-        let Setup { config, redis_store, clock } = setup.clone();
+        let Setup { config, redis_store, prefix, clock } = setup.clone();
         let mut registry = Registry::default();
         db.register_metrics(&mut registry);
         let queues = work_queue::Metrics::new(&mut registry, "outbox");
-        let live = Live::new(&redis_store, &config.key_prefix);
+        let live = Live::new(&redis_store, &prefix);
         let sends = webhook::Metrics::new(&mut registry);
         let webhooks = Webhooks::new(db.clone(), &config.webhooks, &clock, &sends).unwrap();
         let metrics = Metrics::new(&mut registry);
@@ -300,7 +303,6 @@ fn config() -> Config {
         read_retention: 7 * DAY,
         dedupe_retention: 37 * DAY,
         dead_retention: 30 * DAY,
-        key_prefix: String::new(),
         delivery: queue_config(),
         webhook_delivery: queue_config(),
         templates: BTreeMap::from([(

@@ -146,7 +146,6 @@ const REFERENCE: &str = r#"
     read_retention = "7d"
     dedupe_retention = "37d"
     dead_retention = "30d"
-    key_prefix = ""
     [notification.delivery]
     workers = 2
     batch = 200

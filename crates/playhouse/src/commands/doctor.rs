@@ -31,7 +31,7 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
 }
 
 async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
-    let StoreConfigs { db, redis_store, bus } = &settings.shared.stores;
+    let StoreConfigs { db, redis_store, bus, .. } = &settings.shared.stores;
     let examined = |name, place, findings| Examined { name, place, findings };
     vec![
         examined("db", db.url.to_string(), db::examine(db, &migrations(), clock).await),

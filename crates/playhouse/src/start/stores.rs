@@ -7,6 +7,7 @@ use base::error;
 use base::error::Coded;
 use bus::Bus;
 use db::Db;
+use live::Live;
 use redis_store::RedisStore;
 use runtime::Process;
 use runtime::lifecycle::{Drain, LoopError, Part};
@@ -15,6 +16,9 @@ use service::{OpenError, Provided, Reach, Stores};
 use super::locks;
 use crate::Settings;
 use crate::services::migrations;
+
+/// The longest time without live messages, however long Redis was away: players wait for them.
+const LIVE_DOWNTIME: Duration = Duration::from_secs(1);
 
 /// The open stores, and where readiness hears of them.
 pub(super) struct OpenStores {
@@ -57,14 +61,19 @@ impl OpenStores {
             let bus = bus.clone();
             async move { bus.close().await }
         });
-        Ok(Self { stores: Stores { db, locks, redis_store, bus }, db_part, redis_part, bus_part })
+        let live = Live::new(&redis_store, &configs.live_prefix);
+        Ok(Self { stores: Stores { db, locks, redis_store, bus, live }, db_part, redis_part, bus_part })
     }
 
-    /// Counts what the stores do, and tells readiness every now and then whether they answer.
+    /// Receives live messages, counts what the stores do, and reports to readiness every now and then whether they answer.
     pub(super) fn watch(self, process: &mut Process, every: Duration) {
-        let Self { stores: Stores { db, redis_store, bus, .. }, db_part, redis_part, bus_part } = self;
+        let Self { stores: Stores { db, redis_store, bus, live, .. }, db_part, redis_part, bus_part } = self;
         process.metrics().register(|registry| db.register_metrics(registry));
         process.metrics().register(|registry| bus.register_metrics(registry));
+        process.supervise_within("live", LIVE_DOWNTIME, move |drain| {
+            let live = live.clone();
+            async move { live.run(drain).await }
+        });
         process.supervise("db-watch", move |drain| {
             let (db, part) = (db.clone(), db_part.clone());
             watch(every, drain, part, async move || db.ping().await)

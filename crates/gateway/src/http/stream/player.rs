@@ -2,15 +2,17 @@
 //!
 //! `ready` comes first. `notification` has one of the inbox, and its position there as `id`: a client that connects again with the last
 //! id that it has (`Last-Event-ID`) gets what comes behind it, in order, without a gap and without a repeat, from whichever process.
-//! `inbox` has the numbers of unread and unseen ones when they were changed by the player. `ticket` has a ticket: all of the player's
-//! at the beginning, each again when it changes.
+//! `inbox` has the numbers of unread and unseen ones when the player changed them, or may have. `ticket` has a ticket: all of the
+//! player's at the beginning, each again when it changes.
 //!
 //! The inbox is the source of truth: the stream knows the client's position and reads on from there. A live message with the next
 //! notification saves it that read. So a client that reads slowly costs no memory here, and one that is cut off loses nothing.
+//! After a gap in the live messages the stream reads everything again: the inbox, its counts and the tickets.
 
-use std::collections::{HashSet, VecDeque};
+mod tickets;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName};
 use axum::extract::{Extension, State};
@@ -19,21 +21,19 @@ use base::Code;
 use base::error::chain;
 use base::id::Uuid;
 use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::stream::{BoxStream, SelectAll};
-use futures::{FutureExt, StreamExt};
+use futures::FutureExt;
 use http_server::{Connection, Problem, Query};
 use live::{Message, Player, Received, Subscription, Topics};
-use matchmaking::model::TicketId;
-use matchmaking::{PlayerState, PlayerTicket, Present, TicketCreated};
+use matchmaking::{PlayerTicket, Present, TicketCreated};
 use notification::{Counts, CountsChanged, Notification, NotificationAdded};
 use runtime::Drain;
 use serde::Deserialize;
 use serde_json::json;
 use sessions::Caller;
-use tokio::time::{Instant, sleep_until};
 use utoipa::{IntoParams, ToSchema};
 
+use self::tickets::Tickets;
+use super::due::Due;
 use super::ticket::ended_early;
 use super::{Next, Source, answer, event, event_at, open, ticket_event};
 use crate::Gateway;
@@ -44,8 +44,6 @@ use crate::http::notifications::{Languages, NotificationAnswer};
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// How many notifications are read at once.
 const PAGE: u32 = 100;
-/// How long to wait before the inbox is read again that could not be read.
-const READ_AGAIN: Duration = Duration::from_secs(1);
 
 /// One of the events of a stream.
 #[derive(Debug, ToSchema)]
@@ -156,9 +154,6 @@ struct Start {
     head: i64,
 }
 
-/// What becomes of a ticket.
-type Changes = BoxStream<'static, Result<PlayerTicket, matchmaking::Error>>;
-
 struct Everything {
     gateway: Gateway,
     client: Client,
@@ -172,13 +167,11 @@ struct Everything {
     /// What was read and is to be told, and up to where that leads.
     page: VecDeque<Notification>,
     page_end: i64,
-    /// Whether there may be something behind that in the inbox, and from when on it can be read.
-    behind: Option<Instant>,
-    tickets: SelectAll<Changes>,
-    watched: HashSet<TicketId>,
-    /// Whether the player may have tickets that are not watched yet, and the look for them while it lasts.
-    look_for_tickets: bool,
-    finding: Option<BoxFuture<'static, Vec<(TicketId, Changes)>>>,
+    /// Whether the inbox may have notifications after that.
+    inbox: Due,
+    /// Whether the client may have old counts.
+    counts: Due,
+    tickets: Tickets,
     connection: Connection,
     _present: Present,
 }
@@ -198,14 +191,12 @@ impl Everything {
         subscription.set_position(last);
         Self {
             greeting: Some(event_at(last, "ready", &greeting)),
-            behind: (last < head).then(Instant::now),
+            inbox: if last < head { Due::now() } else { Due::default() },
+            counts: Due::default(),
             last,
             page: VecDeque::new(),
             page_end: last,
-            tickets: SelectAll::new(),
-            watched: HashSet::new(),
-            look_for_tickets: true,
-            finding: None,
+            tickets: Tickets::new(gateway.clone(), user, connection.clone()),
             _present: gateway.players.present(user),
             gateway,
             client,
@@ -243,16 +234,36 @@ impl Everything {
         event_at(notification.position, "notification", &answer)
     }
 
-    /// Reads what comes next in the inbox.
+    /// Reads the next notifications of the inbox. Cancel safe: it is due until it was read.
     async fn read(&mut self) {
         match self.gateway.inbox.after(self.user, self.last, PAGE).await {
             Ok(rest) => {
-                self.behind = rest.more.then(Instant::now);
+                self.inbox.begin();
+                self.inbox.succeeded();
+                if rest.more {
+                    self.inbox.request();
+                }
                 (self.page, self.page_end) = (rest.notifications.into(), rest.up_to);
             }
             Err(error) => {
                 tracing::warn!(cause = chain(&error), "a stream cannot read its inbox");
-                self.behind = Some(Instant::now() + READ_AGAIN);
+                self.inbox.failed();
+            }
+        }
+    }
+
+    /// Reads the counts of the inbox. Returns their event, or nothing if they cannot be read. Cancel safe, as [`read`](Self::read).
+    async fn read_counts(&mut self) -> Option<Bytes> {
+        match self.gateway.inbox.counts(self.user).await {
+            Ok(counts) => {
+                self.counts.begin();
+                self.counts.succeeded();
+                Some(event("inbox", &counts))
+            }
+            Err(error) => {
+                tracing::warn!(cause = chain(&error), "a stream cannot read the counts of its inbox");
+                self.counts.failed();
+                None
             }
         }
     }
@@ -262,8 +273,9 @@ impl Everything {
         use PlayerMessage::{Counts, Notification, TicketCreated};
         match received {
             Received::Gap => {
-                self.behind = Some(Instant::now());
-                self.look_for_tickets = true;
+                self.inbox.request();
+                self.counts.request();
+                self.tickets.look();
                 None
             }
             Received::Message(Notification(notification)) if notification.position <= self.last => None,
@@ -272,33 +284,20 @@ impl Everything {
             }
             // Notifications before it are missing.
             Received::Message(Notification(_)) => {
-                self.behind = Some(Instant::now());
+                self.inbox.request();
                 None
             }
             Received::Message(Counts(counts)) => Some(event("inbox", &*counts)),
             Received::Message(TicketCreated) => {
-                self.look_for_tickets = true;
+                self.tickets.look();
                 None
             }
         }
     }
 
-    /// Begins to look for those of the player's tickets that are not watched yet. Nobody waits for it: the inbox is of another store.
-    fn find_tickets(&mut self) {
-        self.look_for_tickets = false;
-        let (gateway, user, connection) = (self.gateway.clone(), self.user, self.connection.clone());
-        let watched = self.watched.clone();
-        self.finding = Some(find_tickets(gateway, user, connection, watched).boxed());
-    }
-
-    fn ticket(&mut self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Next {
+    fn ticket(&self, ticket: Result<PlayerTicket, matchmaking::Error>) -> Next {
         match ticket {
-            Ok(ticket) => {
-                if ticket.state == PlayerState::Gone {
-                    self.watched.remove(&ticket.id);
-                }
-                Next::Event(ticket_event(&self.gateway, &self.client, ticket))
-            }
+            Ok(ticket) => Next::Event(ticket_event(&self.gateway, &self.client, ticket)),
             Err(error) => ended_early(&error),
         }
     }
@@ -314,64 +313,28 @@ impl Source for Everything {
             if let Some(event) = self.next_of_page() {
                 return Next::Event(event);
             }
-            if self.look_for_tickets && self.finding.is_none() {
-                self.find_tickets();
-            }
-            if self.behind.is_some_and(|from| from <= Instant::now()) {
-                // Boxed, as it is rare and large.
+            // Boxed, as they are rare and large.
+            if self.inbox.is_now() {
                 self.read().boxed().await;
                 continue;
             }
-            let read_again = self.behind;
+            if self.counts.is_now() {
+                if let Some(event) = self.read_counts().boxed().await {
+                    return Next::Event(event);
+                }
+                continue;
+            }
             tokio::select! {
                 received = self.subscription.next() => {
                     if let Some(event) = self.received(received) {
                         return Next::Event(event);
                     }
                 }
-                found = found(&mut self.finding) => {
-                    self.finding = None;
-                    for (id, changes) in found {
-                        self.watched.insert(id);
-                        self.tickets.push(changes);
-                    }
-                }
-                Some(ticket) = self.tickets.next(), if !self.tickets.is_empty() => return self.ticket(ticket),
-                () = async { sleep_until(read_again.unwrap_or_else(Instant::now)).await }, if read_again.is_some() => {}
+                ticket = self.tickets.next() => return self.ticket(ticket),
+                () = self.inbox.wait() => {}
+                () = self.counts.wait() => {}
                 () = drain.requested() => return Next::Reconnect("this process stops"),
             }
         }
-    }
-}
-
-/// Those of the player's tickets that are not watched yet, and what becomes of each.
-async fn find_tickets(
-    gateway: Gateway,
-    user: Uuid,
-    connection: Connection,
-    watched: HashSet<TicketId>,
-) -> Vec<(TicketId, Changes)> {
-    let tickets = gateway.players.tickets(user).await.unwrap_or_else(|error| {
-        // The next message about a ticket, or the next stream, tries again.
-        tracing::warn!(cause = chain(&error), "a stream cannot read its player's tickets");
-        Vec::new()
-    });
-    let mut found = Vec::new();
-    for ticket in tickets.into_iter().filter(|ticket| !watched.contains(&ticket.id)) {
-        match gateway.players.watch(user, ticket.id.as_str(), &connection).await {
-            Ok(changes) => found.push((ticket.id, changes.boxed())),
-            // It is gone already.
-            Err(matchmaking::Error::NotFound(_)) => {}
-            Err(error) => tracing::warn!(cause = chain(&error), "a stream cannot watch a ticket"),
-        }
-    }
-    found
-}
-
-/// What was looked for, once it is found. May be dropped and called again at any time.
-async fn found<T>(finding: &mut Option<BoxFuture<'static, T>>) -> T {
-    match finding {
-        Some(finding) => finding.await,
-        None => std::future::pending().await,
     }
 }

@@ -74,3 +74,17 @@ async fn two_services_that_vouch_for_callers_fail_the_start() {
     let expected = "dyn http_server::Vouch is provided twice, by \"ldap\" and by \"mesh\"";
     assert!(failed.to_string().starts_with(expected), "{failed}");
 }
+
+#[tokio::test]
+async fn a_service_has_live_messages_without_any_other() {
+    assert!(open(Services(&[&outbox::Wiring, &matchmaking::Wiring]), "").await.is_ok());
+}
+
+#[tokio::test]
+async fn a_service_starts_its_own_loops() {
+    let loops = async |services| format!("{:?}", open(services, "").await.unwrap().loops);
+    let of_matchmaking = loops(Services(&[&outbox::Wiring, &matchmaking::Wiring])).await;
+    assert!(of_matchmaking.contains("matchmaking-presence"), "{of_matchmaking}");
+    let of_notification = loops(Services(&[&outbox::Wiring, &account::Wiring, &notification::Wiring])).await;
+    assert!(of_notification.contains("notification-watch"), "{of_notification}");
+}

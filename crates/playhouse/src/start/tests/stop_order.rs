@@ -37,7 +37,7 @@ const REQUIRED: [StopOrder; 3] = [
 const APPENDING: [&str; 3] = ["matchmaking-engine", "matchmaking-recorder", "matchmaking-sweeper"];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 17] = [
+const OTHERS: [&str; 16] = [
     "idempotency-keeper",
     "identity-keys",
     "limits-sweep",
@@ -50,7 +50,6 @@ const OTHERS: [&str; 17] = [
     "notification-deliveries",
     "notification-intake",
     "notification-keeper",
-    "notification-streams",
     "notification-watch",
     "outbox-keeper",
     outbox::RELAY,

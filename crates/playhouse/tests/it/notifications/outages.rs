@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use serde_json::json;
-use testkit::{eventually, free_port, need};
+use testkit::{Proxy, eventually, free_port, need};
 use tokio::task::JoinSet;
 
 use super::stage::{Player, Process, Publisher, Stage, news};
@@ -106,6 +106,54 @@ async fn a_redis_that_says_nothing_holds_up_no_stream() {
     for stream in [&mut stream, &mut late] {
         assert_eq!(stream.expect("ticket").await.data["ticket_id"], ticket["ticket_id"]);
     }
+}
+
+/// Counts have no position that a heartbeat could compare: after a gap they are read.
+#[tokio::test(flavor = "multi_thread")]
+async fn counts_that_changed_while_redis_was_away_are_sent_when_it_is_back() {
+    let stage = need!(Stage::start().await);
+    let proxy = Proxy::to(stage.fleet.redis.addr()).await;
+    let cut_off = stage.program("gateway").env("PLAYHOUSE_HOT_URL", proxy.url(&stage.fleet.redis.url()));
+    let (cut_off, other) = (Process::start(&cut_off).await, stage.process("gateway").await);
+    let ada = stage.player(&other, "ada").await;
+    let mut stream = ada.stream(cut_off.gateway(), None).await;
+    stream.expect("ready").await;
+    other.service().tell(ada.user, "unread").await;
+    stream.expect("notification").await;
+
+    proxy.cut().await;
+    let mark = json!({ "mark": "read", "up_to": 1 });
+    let (status, counts) = ada.post(other.gateway(), "/v1/notifications/mark", &mark).await;
+    assert_eq!((status, &counts["unread"]), (200, &json!(0)), "{counts}");
+    proxy.pass().await;
+    stream.expect_counts(&counts).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tickets_that_could_not_be_read_are_read_when_their_store_is_back() {
+    let stage = need!(Stage::start().await);
+    stage.configure("[matchmaking.queues.duel]\n");
+    // A way to the tickets that can be cut off while live messages pass.
+    let proxy = Proxy::to(stage.fleet.redis.addr()).await;
+    let door = stage.program("gateway");
+    let door = door.env("PLAYHOUSE_MATCHMAKING_ASSIGNMENTS_URL", proxy.url(&stage.fleet.redis.url()));
+    let door = Process::start(&door).await;
+    let ada = stage.player(&door, "ada").await;
+    let (status, ticket) =
+        ada.post(door.gateway(), "/v1/matchmaking/tickets", &json!({ "queue": "duel" })).await;
+    assert_eq!(status, 201, "{ticket}");
+
+    proxy.cut().await;
+    let mut stream = ada.stream(door.gateway(), None).await;
+    stream.expect("ready").await;
+    // The rest of the stream does not wait for it.
+    for n in 0..3 {
+        door.service().tell(ada.user, &format!("meanwhile {n}")).await;
+        stream.expect("notification").await;
+    }
+    door.running.wait_for_line("a stream cannot watch a ticket", PATIENCE).await;
+    proxy.pass().await;
+    assert_eq!(stream.expect("ticket").await.data["ticket_id"], ticket["ticket_id"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

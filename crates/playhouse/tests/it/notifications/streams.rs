@@ -123,7 +123,7 @@ async fn what_a_player_does_on_one_device_the_other_hears_from_another_process()
     assert_eq!(laptop.expect("notification").await.data, told.data);
     let (_, counts) = ada.post(two, "/v1/notifications/mark", &json!({ "mark": "read", "up_to": 1 })).await;
     for stream in [&mut phone, &mut laptop] {
-        let told = stream.expect("inbox").await;
+        let told = stream.expect_counts(&counts).await;
         assert_eq!((told.id, &told.data), (None, &counts));
         assert_eq!(told.data, json!({ "unread": 0, "unseen": 0 }));
     }
