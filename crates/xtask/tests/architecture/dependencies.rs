@@ -6,8 +6,9 @@ use std::process::Command;
 use super::metadata::{items, metadata, text};
 use super::root;
 
-/// A second crypto provider, the C library we do not want to link, code with open advisories.
-const REFUSED: &[&str] = &["native-tls", "openssl-sys", "ring", "rsa"];
+/// A second crypto provider, the C library we do not want to link, code with open advisories; and the tables of ICU, which come with
+/// `idna_adapter` 1.2: twenty crates for host names that are not ASCII. `cargo update -p idna_adapter --precise 1.1.0` keeps them out.
+const REFUSED: &[&str] = &["icu_properties", "native-tls", "openssl-sys", "ring", "rsa"];
 
 const LICENCES: &[&str] = &[
     "0BSD",
