@@ -11,9 +11,7 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use service::{
-    Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StoreConfigs, StreamConfig,
-};
+use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StreamConfig};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
