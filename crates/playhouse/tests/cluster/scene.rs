@@ -79,7 +79,8 @@ impl Scene {
             processes.push(running);
         }
         // A connection per request that waits would be a load of its own, on both sides.
-        let shop = Shop::over_one_connection(&addresses["internal"]);
+        let client = reqwest::Client::builder().http2_prior_knowledge();
+        let shop = Shop::with_client(client, &addresses["internal"]);
         let customers = (0..size.customers).map(async |n| shop.customer(&format!("customer-{n}")).await);
         let customers = futures::future::join_all(customers).await;
         let load = Load::with_beat(&shop, customers, size.grants, MissedTickBehavior::Burst);

@@ -68,12 +68,7 @@ impl Shop {
         Self::with_client(reqwest::Client::builder(), address)
     }
 
-    /// A shop whose requests share one connection, however many wait for their answer.
-    pub(super) fn over_one_connection(address: &str) -> Self {
-        Self::with_client(reqwest::Client::builder().http2_prior_knowledge(), address)
-    }
-
-    fn with_client(client: reqwest::ClientBuilder, address: &str) -> Self {
+    pub(super) fn with_client(client: reqwest::ClientBuilder, address: &str) -> Self {
         let client = client.timeout(Duration::from_secs(15)).build().unwrap();
         Self { client, address: Arc::new(Mutex::new(address.to_owned())) }
     }
