@@ -2,8 +2,26 @@
 //!
 //! SQL holds what is true; Redis holds a copy of the line that answers positions quickly and can be rebuilt at any time (ADR 18).
 
+mod error;
+mod event;
+pub mod line;
+pub mod model;
+mod room;
+mod service;
+mod store;
+mod verify;
+
 use base::typed_id;
 use db::{Migration, Migrations};
+
+pub use self::error::Error;
+pub use event::{AdmissionChanged, DropChanged, events};
+pub use line::Line;
+pub use room::{
+    Admission, Cycle, Facts, InLine, Join, Reconciled, Room, RoomMetrics, Standing, Ticked, Waiting,
+};
+pub use service::{Create, Drops, Ending, ListDrops, MAX_LIST};
+pub use verify::{Deviation, JoinedEntry, verify_order};
 
 typed_id!(
     /// A drop.

@@ -14,8 +14,9 @@ CREATE TABLE drops (
     version BIGINT NOT NULL,
     -- Price, limits, lanes, admission: versioned JSON that drops::model reads.
     terms MEDIUMTEXT NOT NULL,
-    -- Of a shuffle: secret until the opening.
-    seed BINARY(32) NULL,
+    -- Of the shuffle: secret until the opening.
+    seed BINARY(32) NOT NULL,
+    -- Not 0: nobody is admitted, whatever the state.
     everyone_waits INT NOT NULL,
     PRIMARY KEY (drop_id),
     UNIQUE KEY by_name (name),

@@ -14,8 +14,9 @@ CREATE TABLE drops (
     version INTEGER NOT NULL,
     -- Price, limits, lanes, admission: versioned JSON that drops::model reads.
     terms TEXT NOT NULL,
-    -- Of a shuffle: secret until the opening.
-    seed BLOB NULL,
+    -- Of the shuffle: secret until the opening.
+    seed BLOB NOT NULL,
+    -- Not 0: nobody is admitted, whatever the state.
     everyone_waits INTEGER NOT NULL,
     PRIMARY KEY (drop_id)
 ) STRICT, WITHOUT ROWID;

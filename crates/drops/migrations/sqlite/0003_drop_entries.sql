@@ -6,8 +6,8 @@ CREATE TABLE drop_entries (
     number INTEGER NOT NULL,
     place INTEGER NOT NULL,
     joined_at INTEGER NOT NULL,
-    -- Of the admission.
-    admission_id BLOB NULL,
+    -- The id of the admission, chosen at the join: a cycle admits a range of rows with one statement.
+    admission_id BLOB NOT NULL,
     entered_at INTEGER NULL,
     expires_at INTEGER NULL,
     arrived_at INTEGER NULL,
@@ -16,5 +16,6 @@ CREATE TABLE drop_entries (
     PRIMARY KEY (drop_id, user_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX drop_entries_by_place ON drop_entries (drop_id, state, place, user_id);
-CREATE INDEX drop_entries_by_expiry ON drop_entries (drop_id, state, expires_at);
+CREATE INDEX drop_entries_by_expiry ON drop_entries (drop_id, state, expires_at, user_id);
+CREATE INDEX drop_entries_by_admission ON drop_entries (drop_id, entered_at);
 CREATE INDEX drop_entries_by_user ON drop_entries (user_id)

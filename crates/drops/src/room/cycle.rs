@@ -1,0 +1,170 @@
+//! The admission cycle.
+
+use base::Timestamp;
+use base::id::Uuid;
+use runtime::fault;
+
+use super::{Room, Rows};
+use crate::DropId;
+use crate::error::Error;
+use crate::event::{self, AdmissionEvent};
+use crate::model::{DropRecord, DropState, Entry, EntryState, Spot, WithoutRedis};
+use crate::store::{self, Locked};
+
+/// How many players one cycle admits at most, whatever the controller asks for, and how many admissions it ends at most.
+const MOST: u32 = 20_000;
+/// How many events share a row of the outbox.
+const EVENTS: usize = 500;
+
+/// What one cycle has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cycle {
+    /// In their order.
+    pub admitted: Vec<Spot>,
+    pub expired: usize,
+}
+
+/// What a step over all drops has done.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ticked {
+    /// How many drops had a cycle.
+    pub cycles: usize,
+    pub admitted: usize,
+    pub expired: usize,
+}
+
+impl Room {
+    /// Runs the admission cycle of every drop whose period is over. Any number of processes may do this at once.
+    pub async fn tick(&self) -> Result<Ticked, Error> {
+        let (mut ticked, mut failed) = (Ticked::default(), None);
+        for drop in store::due_cycles(&self.rows.drops.db).await? {
+            match self.cycle(drop).await {
+                Ok(Some(Cycle { admitted, expired })) => {
+                    ticked.cycles += 1;
+                    ticked.admitted += admitted.len();
+                    ticked.expired += expired;
+                }
+                Ok(None) => {}
+                // The others have their turn all the same.
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        failed.map_or(Ok(ticked), Err)
+    }
+
+    /// Runs the admission cycle of one drop: ends admissions, and admits the first who wait. Returns none if the period is not over.
+    pub async fn cycle(&self, drop: DropId) -> Result<Option<Cycle>, Error> {
+        let cycle = db::retrying(Error::is_conflict, || self.rows.cycle(drop)).await?;
+        if let Some(Cycle { admitted, expired }) = &cycle {
+            self.rows.metrics.cycled(admitted.len(), *expired);
+            if let Err(error) = self.rows.line.remove(drop, admitted).await {
+                self.rows.line_failed("remove", drop, &error);
+            } else if let Err(error) = self.rows.sweep_front(drop).await {
+                match error {
+                    Error::Line(error) => self.rows.line_failed("sweep", drop, &error),
+                    error => return Err(error),
+                }
+            }
+        }
+        Ok(cycle)
+    }
+}
+
+impl Rows {
+    async fn cycle(&self, id: DropId) -> Result<Option<Cycle>, Error> {
+        let db = &self.drops.db;
+        let mut tx = db.begin().await?;
+        let locking = async {
+            let locked = store::lock(db, &mut tx, id).await?.ok_or(Error::NoSuchDrop(id))?;
+            Ok::<_, Error>((locked, store::now(&mut tx).await?))
+        };
+        let (Locked { drop, mut head }, now) = db.bounded(locking).await?;
+        let period = drop.terms.admission.period;
+        let since_last = now.distance(head.cycled_at);
+        if now < head.cycled_at.after(period) {
+            tx.rollback().await?;
+            return Ok(None);
+        }
+        // One cycle per period, counted from the first: a cycle that is late does not delay the next one, and those that were missed
+        // are not made up for.
+        head.cycled_at = if since_last < 2 * period { head.cycled_at.after(period) } else { now };
+        head.cycles += 1;
+
+        let expired = db.bounded(store::first_expired(db, &mut tx, id, now, MOST)).await?;
+        if let Some(last) = expired.last() {
+            db.bounded(store::expire(&mut tx, id, last, now)).await?;
+        }
+        let measuring = async {
+            let (from, until) = head.measured.unknown_until(now, drop.terms.admission.arrive_within);
+            let cohort = store::cohort(&mut tx, id, from, until).await?;
+            Ok::<_, db::Error>((cohort, until, store::inside(&mut tx, id).await?))
+        };
+        let (cohort, until, inside) = db.bounded(measuring).await?;
+        head.measured.learn(cohort, until);
+
+        let room = i64::from(drop.terms.admission.capacity).saturating_sub(inside).max(0);
+        let wanted = if self.admits(&drop).await {
+            head.measured.release(drop.terms.admission.batch).min(MOST)
+        } else {
+            0
+        };
+        let limit = wanted.min(u32::try_from(room).unwrap_or(u32::MAX));
+        let expires_at = now.after(drop.terms.admission.arrive_within);
+        let mut admitted = db.bounded(store::first_waiting(db, &mut tx, id, limit)).await?;
+        fault::point("drops.cycle.read");
+        if let Some(last) = admitted.last() {
+            db.bounded(store::admit(&mut tx, id, last.spot(), now, expires_at)).await?;
+        }
+        for entry in &mut admitted {
+            (entry.state, entry.entered_at, entry.expires_at) =
+                (EntryState::Entered, Some(now), Some(expires_at));
+        }
+        let is_moving = drop.state == DropState::Open && !drop.everyone_waits;
+        if is_moving && admitted.len() == limit as usize {
+            // Nobody waits else, and the pace says nothing.
+            head.measured.learn_pace(admitted.len(), since_last.min(4 * period));
+        }
+        db.bounded(store::save_head(&mut tx, id, &head)).await?;
+        self.append(&mut tx, AdmissionEvent::Expired, &drop, &expired).await?;
+        self.append(&mut tx, AdmissionEvent::Admitted, &drop, &admitted).await?;
+        fault::point("drops.cycle.uncommitted");
+        tx.commit().await?;
+        fault::point("drops.cycle.committed");
+        let admitted = admitted.iter().map(Entry::spot).collect();
+        Ok(Some(Cycle { admitted, expired: expired.len() }))
+    }
+
+    /// Returns whether a drop admits players now.
+    async fn admits(&self, drop: &DropRecord) -> bool {
+        if drop.state != DropState::Open || drop.everyone_waits {
+            return false;
+        }
+        match drop.terms.without_redis {
+            WithoutRedis::Continue => true,
+            WithoutRedis::Pause => match self.line.epoch(drop.id).await {
+                Ok(epoch) => epoch.is_some(),
+                Err(error) => {
+                    self.line_failed("read", drop.id, &error);
+                    false
+                }
+            },
+        }
+    }
+
+    async fn append(
+        &self,
+        tx: &mut db::Tx,
+        happened: AdmissionEvent,
+        drop: &DropRecord,
+        entries: &[Entry],
+    ) -> Result<(), Error> {
+        let now: Timestamp = self.drops.clock.now();
+        for entries in entries.chunks(EVENTS) {
+            let events = entries.iter().map(|entry| event::of_admission(happened, drop, entry, now));
+            self.drops.outbox.append_batch(tx, Uuid::now_v7(), &events.collect::<Result<Vec<_>, _>>()?);
+            // A server takes messages up to some size only.
+            tx.write().await?;
+        }
+        Ok(())
+    }
+}
