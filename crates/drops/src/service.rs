@@ -230,17 +230,18 @@ impl Drops {
                 let mut drop = locked.ok_or(Error::NoSuchDrop(id))?.drop;
                 let state = drop.state;
                 let next = state.after(change).ok_or(Error::WrongState { state, change })?;
+                let now = store::now(&mut tx).await?;
+                let happened = edit(&mut drop, now)?;
+                drop.state = next;
+                drop.version += 1;
+                store::save(&mut tx, &drop, &drop.terms.to_stored()?).await?;
+                // After the row was written: a reserve keeps the drop's row as it is until its commit, so all of them are counted.
                 if ending == Ending::WithoutReservations {
                     let reserved = store::reserved(&mut tx, id).await?;
                     if reserved > 0 {
                         return Err(Error::OpenReservations(reserved));
                     }
                 }
-                let now = store::now(&mut tx).await?;
-                let happened = edit(&mut drop, now)?;
-                drop.state = next;
-                drop.version += 1;
-                store::save(&mut tx, &drop, &drop.terms.to_stored()?).await?;
                 let event = event::of_drop(happened, &drop, self.clock.now())?;
                 self.outbox.append(&mut tx, &[(outbox::Uuid::nil(), event)]);
                 tx.commit().await?;
