@@ -43,6 +43,9 @@ pub enum Error {
     /// A mistake of ours.
     #[error("a batch gave no answer")]
     NoAnswer,
+    /// A mistake of ours. The transaction is rolled back.
+    #[error("{changed} entries were changed instead of the {read} that were read under the lock")]
+    Uneven { changed: u64, read: usize },
     /// A mistake of ours.
     #[error("no random bytes for a seed")]
     NoSeed,
@@ -66,7 +69,7 @@ impl Coded for Error {
             Self::Db(error) => error.code(),
             Self::Line(error) => error.code(),
             Self::Batch(error) => error.code(),
-            Self::NoAnswer | Self::NoSeed | Self::Encoding(_) => Code::Internal,
+            Self::NoAnswer | Self::Uneven { .. } | Self::NoSeed | Self::Encoding(_) => Code::Internal,
         }
     }
 }

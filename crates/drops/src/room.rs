@@ -138,7 +138,8 @@ impl Room {
 
     /// Takes a player out of the line, or out of the drop. Fails with [`Error::NotInLine`] if the player is in neither.
     pub async fn leave(&self, drop: DropId, user: UserId) -> Result<(), Error> {
-        self.request(Request::Leave { drop, user }).await.map(drop_entry)
+        self.request(Request::Leave { drop, user }).await?;
+        Ok(())
     }
 
     /// Notes that a player uses their admission, which lasts its full lifetime from then on. Fails with [`Error::NotAdmitted`] if
@@ -216,8 +217,6 @@ impl Room {
         Ok(fresh)
     }
 }
-
-fn drop_entry(_: Entry) {}
 
 impl Known {
     fn waiting(&self, position: Option<InLine>) -> Waiting {

@@ -8,7 +8,7 @@ use outbox::Outbox;
 use crate::DropId;
 use crate::error::Error;
 use crate::event::{self, Happened};
-use crate::model::{Change, DropRecord, DropState, Seed, Terms};
+use crate::model::{Change, DropRecord, DropState, Measured, Seed, Terms};
 use crate::store;
 
 const MAX_NAME: usize = 100;
@@ -65,7 +65,8 @@ impl Drops {
         new.check()?;
         let mut bytes = [0; 32];
         rand::fill(&mut bytes).map_err(|_| Error::NoSeed)?;
-        let (id, seed, terms) = (DropId::generate(), Seed::from_bytes(bytes), new.terms.to_stored()?);
+        let (id, seed) = (DropId::generate(), Seed::from_bytes(bytes));
+        let (terms, measured) = (new.terms.to_stored()?, Measured::default().to_stored()?);
         db::retrying(Error::is_conflict, || async {
             let creating = async {
                 let mut tx = self.db.begin().await?;
@@ -75,6 +76,7 @@ impl Drops {
                     resource: &new.resource,
                     terms: &terms,
                     seed: &seed,
+                    measured: &measured,
                     stock: new.stock,
                     actor: &new.actor,
                 };

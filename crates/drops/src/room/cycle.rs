@@ -37,8 +37,8 @@ impl Room {
     /// Runs the admission cycle of every drop whose period is over. Any number of processes may do this at once.
     pub async fn tick(&self) -> Result<Ticked, Error> {
         let (mut ticked, mut failed) = (Ticked::default(), None);
-        for drop in store::due_cycles(&self.rows.drops.db).await? {
-            match self.cycle(drop).await {
+        for (drop, since_last) in store::due_cycles(&self.rows.drops.db).await? {
+            match self.cycle_if_due(drop, since_last).await {
                 Ok(Some(Cycle { admitted, expired })) => {
                     ticked.cycles += 1;
                     ticked.admitted += admitted.len();
@@ -52,9 +52,18 @@ impl Room {
         failed.map_or(Ok(ticked), Err)
     }
 
+    /// Does not lock the head of a drop whose period is not over: joins need it.
+    async fn cycle_if_due(&self, drop: DropId, since_last: i64) -> Result<Option<Cycle>, Error> {
+        let period = self.known(drop).await?.drop.terms.admission.period;
+        let is_due = u128::try_from(since_last).is_ok_and(|since_last| since_last >= period.as_millis());
+        if is_due { self.cycle(drop).await } else { Ok(None) }
+    }
+
     /// Runs the admission cycle of one drop: ends admissions, and admits the first who wait. Returns none if the period is not over.
     pub async fn cycle(&self, drop: DropId) -> Result<Option<Cycle>, Error> {
-        let cycle = db::retrying(Error::is_conflict, || self.rows.cycle(drop)).await?;
+        // Before the transaction, which must not wait for Redis.
+        let may_admit = self.line_lets_admit(drop).await?;
+        let cycle = db::retrying(Error::is_conflict, || self.rows.cycle(drop, may_admit)).await?;
         if let Some(Cycle { admitted, expired }) = &cycle {
             self.rows.metrics.cycled(admitted.len(), *expired);
             if let Err(error) = self.rows.line.remove(drop, admitted).await {
@@ -70,8 +79,24 @@ impl Room {
     }
 }
 
+impl Room {
+    /// Returns whether the line is there, where the drop is to pause without it.
+    async fn line_lets_admit(&self, id: DropId) -> Result<bool, Error> {
+        match self.known(id).await?.drop.terms.without_redis {
+            WithoutRedis::Continue => Ok(true),
+            WithoutRedis::Pause => match self.rows.line.epoch(id).await {
+                Ok(epoch) => Ok(epoch.is_some()),
+                Err(error) => {
+                    self.rows.line_failed("read", id, &error);
+                    Ok(false)
+                }
+            },
+        }
+    }
+}
+
 impl Rows {
-    async fn cycle(&self, id: DropId) -> Result<Option<Cycle>, Error> {
+    async fn cycle(&self, id: DropId, may_admit: bool) -> Result<Option<Cycle>, Error> {
         let db = &self.drops.db;
         let mut tx = db.begin().await?;
         let locking = async {
@@ -92,7 +117,8 @@ impl Rows {
 
         let expired = db.bounded(store::first_expired(db, &mut tx, id, now, MOST)).await?;
         if let Some(last) = expired.last() {
-            db.bounded(store::expire(&mut tx, id, last, now)).await?;
+            let changed = db.bounded(store::expire(&mut tx, id, last, now)).await?;
+            all_changed(changed, expired.len())?;
         }
         let measuring = async {
             let (from, until) = head.measured.unknown_until(now, drop.terms.admission.arrive_within);
@@ -103,23 +129,20 @@ impl Rows {
         head.measured.learn(cohort, until);
 
         let room = i64::from(drop.terms.admission.capacity).saturating_sub(inside).max(0);
-        let wanted = if self.admits(&drop).await {
-            head.measured.release(drop.terms.admission.batch).min(MOST)
-        } else {
-            0
-        };
+        let is_moving = drop.state == DropState::Open && !drop.everyone_waits && may_admit;
+        let wanted = if is_moving { head.measured.release(drop.terms.admission.batch).min(MOST) } else { 0 };
         let limit = wanted.min(u32::try_from(room).unwrap_or(u32::MAX));
         let expires_at = now.after(drop.terms.admission.arrive_within);
         let mut admitted = db.bounded(store::first_waiting(db, &mut tx, id, limit)).await?;
         fault::point("drops.cycle.read");
         if let Some(last) = admitted.last() {
-            db.bounded(store::admit(&mut tx, id, last.spot(), now, expires_at)).await?;
+            let changed = db.bounded(store::admit(&mut tx, id, last.spot(), now, expires_at)).await?;
+            all_changed(changed, admitted.len())?;
         }
         for entry in &mut admitted {
             (entry.state, entry.entered_at, entry.expires_at) =
                 (EntryState::Entered, Some(now), Some(expires_at));
         }
-        let is_moving = drop.state == DropState::Open && !drop.everyone_waits;
         if is_moving && admitted.len() == limit as usize {
             // Nobody waits else, and the pace says nothing.
             head.measured.learn_pace(admitted.len(), since_last.min(4 * period));
@@ -132,23 +155,6 @@ impl Rows {
         fault::point("drops.cycle.committed");
         let admitted = admitted.iter().map(Entry::spot).collect();
         Ok(Some(Cycle { admitted, expired: expired.len() }))
-    }
-
-    /// Returns whether a drop admits players now.
-    async fn admits(&self, drop: &DropRecord) -> bool {
-        if drop.state != DropState::Open || drop.everyone_waits {
-            return false;
-        }
-        match drop.terms.without_redis {
-            WithoutRedis::Continue => true,
-            WithoutRedis::Pause => match self.line.epoch(drop.id).await {
-                Ok(epoch) => epoch.is_some(),
-                Err(error) => {
-                    self.line_failed("read", drop.id, &error);
-                    false
-                }
-            },
-        }
     }
 
     async fn append(
@@ -167,4 +173,9 @@ impl Rows {
         }
         Ok(())
     }
+}
+
+/// Checks that a range of rows is the one that was read and locked.
+fn all_changed(changed: u64, read: usize) -> Result<(), Error> {
+    if changed == read as u64 { Ok(()) } else { Err(Error::Uneven { changed, read }) }
 }

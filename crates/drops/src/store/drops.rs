@@ -48,6 +48,8 @@ pub(crate) struct NewDrop<'a> {
     pub(crate) resource: &'a str,
     pub(crate) terms: &'a str,
     pub(crate) seed: &'a Seed,
+    /// What its head begins with.
+    pub(crate) measured: &'a str,
     pub(crate) stock: i64,
     /// Who made it, for the stock's ledger.
     pub(crate) actor: &'a str,
@@ -70,8 +72,7 @@ pub(crate) async fn insert(tx: &mut Tx, new: NewDrop<'_>) -> Result<(), Error> {
     let drop =
         [id(), new.name.into(), draft, new.resource.into(), Value::Now, one, new.terms.into(), seed, zero];
     tx.insert_at_commit(DROP, [drop]);
-    let measured = Measured::default().to_stored().unwrap_or_default();
-    tx.insert_at_commit(HEAD, [[id(), zero, zero, zero, measured.as_str().into()]]);
+    tx.insert_at_commit(HEAD, [[id(), zero, zero, zero, new.measured.into()]]);
     tx.insert_at_commit(STOCK, [[id(), stock, zero, stock, zero, zero, one]]);
     let actor = new.actor.into();
     let entry = [
@@ -232,18 +233,30 @@ pub(crate) async fn due_to_close(db: &Db) -> Result<Vec<DropId>, Error> {
     ids(db, text).await
 }
 
-/// Returns the drops that may need an admission cycle: open or paused ones, and those that are over with players inside.
-pub(crate) async fn due_cycles(db: &Db) -> Result<Vec<DropId>, Error> {
+/// Returns the drops that may need an admission cycle, with the milliseconds since their last one: open or paused ones, and those that are
+/// over with players inside.
+pub(crate) async fn due_cycles(db: &Db) -> Result<Vec<(DropId, i64)>, Error> {
     let text = format!(
-        "SELECT d.drop_id FROM drops d WHERE d.state IN ({}, {}) OR d.state IN ({}, {}) AND EXISTS \
+        "SELECT d.drop_id, {} - h.cycled_at FROM drops d JOIN drop_heads h ON h.drop_id = d.drop_id \
+         WHERE d.state IN ({}, {}) OR d.state IN ({}, {}) AND EXISTS \
          (SELECT 1 FROM drop_entries e WHERE e.drop_id = d.drop_id AND e.state = {}) ORDER BY d.drop_id",
+        db.dialect().now(),
         drop_state_number(DropState::Open),
         drop_state_number(DropState::Paused),
         drop_state_number(DropState::Closed),
         drop_state_number(DropState::Cancelled),
         entry_state_number(EntryState::Entered),
     );
-    ids(db, text).await
+    let reading = async {
+        let mut connection = db.connection().await?;
+        let rows: Vec<(Vec<u8>, i64)> = db::on!(connection, raw => {
+            sqlx::query_as(AssertSqlSafe(text)).fetch_all(raw).await?
+        });
+        Ok::<_, Error>(rows)
+    };
+    let rows = db.bounded(reading).await?;
+    let read = |(id, since): (Vec<u8>, i64)| Some((DropId::from_uuid(Uuid::from_slice(&id).ok()?), since));
+    Ok(rows.into_iter().filter_map(read).collect())
 }
 
 /// Returns the drops that have a line.
