@@ -307,7 +307,7 @@ impl Rows {
         }
     }
 
-    fn line_failed(&self, step: &'static str, drop: DropId, error: &redis_store::Error) {
+    fn line_failed(&self, step: &'static str, drop: DropId, error: &(dyn std::error::Error + 'static)) {
         self.metrics.line_failed(step);
         tracing::warn!(%drop, step, cause = base::error::chain(error), "the line is not up to date");
     }

@@ -84,7 +84,7 @@ impl Drops {
                 tx.commit().await
             };
             match self.db.bounded(creating).await {
-                // Whoever has our id has our row: the commit before was not acknowledged.
+                // A row with our id is ours: the attempt before was committed and not acknowledged.
                 Err(db::Error::Duplicate(_)) if self.find(id).await?.is_none() => {
                     Err(Error::NameTaken(new.name.clone()))
                 }

@@ -55,8 +55,12 @@ impl Room {
     /// Does not lock the head of a drop whose period is not over: joins need it.
     async fn cycle_if_due(&self, drop: DropId, since_last: i64) -> Result<Option<Cycle>, Error> {
         let period = self.known(drop).await?.drop.terms.admission.period;
-        let is_due = u128::try_from(since_last).is_ok_and(|since_last| since_last >= period.as_millis());
-        if is_due { self.cycle(drop).await } else { Ok(None) }
+        // Negative beyond a period: the database's clock was set back.
+        if u128::from(since_last.unsigned_abs()) >= period.as_millis() {
+            self.cycle(drop).await
+        } else {
+            Ok(None)
+        }
     }
 
     /// Runs the admission cycle of one drop: ends admissions, and admits the first who wait. Returns none if the period is not over.
@@ -69,17 +73,13 @@ impl Room {
             if let Err(error) = self.rows.line.remove(drop, admitted).await {
                 self.rows.line_failed("remove", drop, &error);
             } else if let Err(error) = self.rows.sweep_front(drop).await {
-                match error {
-                    Error::Line(error) => self.rows.line_failed("sweep", drop, &error),
-                    error => return Err(error),
-                }
+                // The admissions are committed, whatever became of the line.
+                self.rows.line_failed("sweep", drop, &error);
             }
         }
         Ok(cycle)
     }
-}
 
-impl Room {
     /// Returns whether the line is there, where the drop is to pause without it.
     async fn line_lets_admit(&self, id: DropId) -> Result<bool, Error> {
         match self.known(id).await?.drop.terms.without_redis {
@@ -106,13 +106,15 @@ impl Rows {
         let (Locked { drop, mut head }, now) = db.bounded(locking).await?;
         let period = drop.terms.admission.period;
         let since_last = now.distance(head.cycled_at);
-        if now < head.cycled_at.after(period) {
+        // In either direction: a clock that was set back must not stop admissions.
+        if since_last < period {
             tx.rollback().await?;
             return Ok(None);
         }
         // One cycle per period, counted from the first: a cycle that is late does not delay the next one, and those that were missed
         // are not made up for.
-        head.cycled_at = if since_last < 2 * period { head.cycled_at.after(period) } else { now };
+        let is_in_step = since_last < 2 * period && head.cycled_at < now;
+        head.cycled_at = if is_in_step { head.cycled_at.after(period) } else { now };
         head.cycles += 1;
 
         let expired = db.bounded(store::first_expired(db, &mut tx, id, now, MOST)).await?;

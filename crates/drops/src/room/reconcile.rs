@@ -93,7 +93,7 @@ impl Rows {
         Ok(self.line.finish_filling(drop, filling).await?.ok().map(|_| filled))
     }
 
-    /// Compares page by page: the rows of a page with everybody whom the line has up to its last row.
+    /// Compares page by page: the rows of a page with the part of the line up to its last row.
     async fn compare(&self, drop: DropId) -> Result<Reconciled, Error> {
         let mut reconciled = Reconciled::default();
         let mut after: Option<Spot> = None;
@@ -138,7 +138,7 @@ impl Rows {
         }
     }
 
-    /// Looks again at players of whom line and rows say different things: one of the two may just have changed. Then mends the line.
+    /// Reads the rows of players again where line and rows differ, since one of the two may just have changed. Then mends the line.
     async fn mend(
         &self,
         drop: DropId,

@@ -16,6 +16,8 @@ on_all_stages!(
     no_shows_are_made_up_for,
     a_drop_that_is_over_still_ends_its_admissions,
     a_large_cycle_is_one_transaction,
+    a_late_cycle_does_not_delay_the_next,
+    a_clock_that_was_set_back_stops_nothing,
 );
 
 async fn players_are_admitted_in_order_and_notified(process: &Process) {
@@ -154,4 +156,29 @@ async fn a_large_cycle_is_one_transaction(process: &Process) {
     assert_eq!(process.cycle(drop).await, order[..1_200]);
     assert_eq!(process.events("playhouse.drop.admitted.v1").await.len(), 1_200);
     assert_eq!(process.in_line(drop).await, order[1_200..]);
+}
+
+async fn a_late_cycle_does_not_delay_the_next(process: &Process) {
+    let drop = process.open_drop(terms(1, 10)).await.id;
+    process.cycle(drop).await;
+    // The cycle is 2 s late: the next one is due 1 s after it.
+    let now = process.db.now().await.unwrap().as_millis();
+    process.set_cycled_at(drop, now - 5_000).await;
+    process.room.cycle(drop).await.unwrap().unwrap();
+    let due = process.cycled_at(drop).await + 3_000 - now;
+    assert!((900..=1_100).contains(&due), "{due}");
+    // Those that were missed are not made up for.
+    process.set_cycled_at(drop, now - 60_000).await;
+    process.room.cycle(drop).await.unwrap().unwrap();
+    assert_eq!(process.room.cycle(drop).await.unwrap(), None);
+    assert!(process.cycled_at(drop).await >= now);
+}
+
+async fn a_clock_that_was_set_back_stops_nothing(process: &Process) {
+    let drop = process.open_drop(terms(1, 10)).await.id;
+    process.join(drop, 1).await.unwrap();
+    let now = process.db.now().await.unwrap().as_millis();
+    process.set_cycled_at(drop, now + 3_600_000).await;
+    assert_eq!(process.room.tick().await.unwrap().admitted, 1);
+    assert_eq!(process.room.tick().await.unwrap().cycles, 0, "by the new time the period is not over");
 }

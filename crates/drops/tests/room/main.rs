@@ -107,6 +107,31 @@ impl Process {
         self.execute("UPDATE drop_heads SET cycled_at = 0 WHERE drop_id = ?", drop).await;
     }
 
+    /// Sets the time of the last cycle.
+    async fn set_cycled_at(&self, drop: DropId, millis: i64) {
+        let mut tx = self.db.begin().await.unwrap();
+        db::on!(tx, connection => {
+            sqlx::query("UPDATE drop_heads SET cycled_at = ? WHERE drop_id = ?")
+                .bind(millis)
+                .bind(&drop.as_uuid().as_bytes()[..])
+                .execute(connection)
+                .await
+                .unwrap();
+        });
+        tx.commit().await.unwrap();
+    }
+
+    async fn cycled_at(&self, drop: DropId) -> i64 {
+        let mut connection = self.db.connection().await.unwrap();
+        db::on!(connection, raw => {
+            sqlx::query_scalar("SELECT cycled_at FROM drop_heads WHERE drop_id = ?")
+                .bind(&drop.as_uuid().as_bytes()[..])
+                .fetch_one(raw)
+                .await
+                .unwrap()
+        })
+    }
+
     /// Lets the time of all admissions pass.
     async fn pass_admissions(&self, drop: DropId) {
         self.execute("UPDATE drop_entries SET expires_at = 1 WHERE state = 1 AND drop_id = ?", drop).await;
