@@ -2,8 +2,18 @@
 //!
 //! SQL holds what is true; Redis holds a copy of the line that answers positions quickly and can be rebuilt at any time (ADR 18).
 
+mod erase;
+mod error;
+pub mod orders;
+mod payment;
+pub mod stock;
+
 use base::typed_id;
 use db::{Migration, Migrations};
+
+pub use erase::EraseFromDrops;
+pub use error::Error;
+pub use payment::Payments;
 
 typed_id!(
     /// A drop.
