@@ -13,7 +13,7 @@ pub enum Error {
     #[error("{field} {what}")]
     Invalid { field: &'static str, what: String },
     #[error("there is no drop {0}")]
-    UnknownDrop(DropId),
+    NoSuchDrop(DropId),
     #[error("the drop {0} sells nothing at the moment: it is not open")]
     NotOpen(DropId),
 
@@ -67,7 +67,7 @@ pub enum Error {
     NoAnswer,
     /// A mistake of ours.
     #[error("an answer or an event could not be written or read")]
-    Json(#[from] serde_json::Error),
+    Encoding(#[from] serde_json::Error),
 }
 
 impl Coded for Error {
@@ -76,7 +76,7 @@ impl Coded for Error {
             Self::Invalid { .. } | Self::BadKey(_) | Self::UnreadableWebhook(_) => Code::InvalidArgument,
             Self::Unsigned(_) => Code::Unauthenticated,
             Self::NotAdmitted => Code::PermissionDenied,
-            Self::UnknownDrop(_) | Self::UnknownReservation(_) | Self::UnknownOrder(_) => Code::NotFound,
+            Self::NoSuchDrop(_) | Self::UnknownReservation(_) | Self::UnknownOrder(_) => Code::NotFound,
             Self::NotOpen(_)
             | Self::AdmissionEnded
             | Self::SoldOut { .. }
@@ -92,7 +92,7 @@ impl Coded for Error {
             Self::Batch(error) => error.code(),
             Self::Entitlement(error) => error.code(),
             Self::Db(error) => error.code(),
-            Self::NoAnswer | Self::Json(_) => Code::Internal,
+            Self::NoAnswer | Self::Encoding(_) => Code::Internal,
         }
     }
 }

@@ -83,7 +83,7 @@ impl Orders {
             return Err(Error::ReservationEnded(id));
         }
         let sale = stock::store::sale_in(&mut tx, reservation.drop).await?;
-        let sale = sale.ok_or(Error::UnknownDrop(reservation.drop))?;
+        let sale = sale.ok_or(Error::NoSuchDrop(reservation.drop))?;
         let too_much =
             || Error::Invalid { field: "quantity", what: "costs more than can be paid".to_owned() };
         let order = Order {

@@ -202,7 +202,7 @@ impl Stock {
     /// Reads the counts of a stock.
     pub async fn levels(&self, drop: DropId) -> Result<Levels, Error> {
         let reading = async { Ok::<_, Error>(store::levels(&mut self.db.connection().await?, drop).await?) };
-        self.db.bounded(reading).await?.ok_or(Error::UnknownDrop(drop))
+        self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(drop))
     }
 
     /// Reads a reservation of a user.
@@ -229,7 +229,7 @@ impl Stock {
     /// is right also while the drop is under way.
     pub async fn audit(&self, drop: DropId) -> Result<Audit, Error> {
         let reading = async { Ok::<_, Error>(store::sums(&mut self.db.connection().await?, drop).await?) };
-        Ok(self.db.bounded(reading).await?.ok_or(Error::UnknownDrop(drop))?.audit())
+        Ok(self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(drop))?.audit())
     }
 
     /// Moves units of a stock that this transaction has not locked before.
@@ -271,7 +271,7 @@ impl fmt::Debug for Stock {
 
 /// Locks the stock of a drop that must be there.
 pub(crate) async fn lock(tx: &mut Tx, drop: DropId) -> Result<LockedStock, Error> {
-    LockedStock::lock(tx, drop).await?.ok_or(Error::UnknownDrop(drop))
+    LockedStock::lock(tx, drop).await?.ok_or(Error::NoSuchDrop(drop))
 }
 
 fn save(listeners: &Arc<RwLock<Vec<Listener>>>, tx: &mut Tx, drop: DropId, stock: LockedStock) -> Levels {

@@ -126,7 +126,7 @@ impl Orders {
             let mut connection = self.db.connection().await?;
             Ok::<_, Error>(stock::store::sale(&mut connection, order.drop).await?)
         };
-        self.db.bounded(reading).await?.ok_or(Error::UnknownDrop(order.drop))
+        self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(order.drop))
     }
 
     /// Sells the units of an order: those of its reservation, or others if that has ended and there are some.
@@ -143,6 +143,7 @@ impl Orders {
                 }
             }
             stock::store::confirm(tx, reservation.id, units).await?;
+            leave_with_all(tx, order, sale).await?;
             fault::point("drops.order.granted");
             let movement = Movement::Sell { units, rest: reservation.quantity - units };
             self.stock.move_in(tx, order.drop, movement, Some(reservation.id)).await?;
@@ -168,6 +169,7 @@ impl Orders {
             }
         }
         stock::store::confirm(tx, reservation.id, units).await?;
+        leave_with_all(tx, order, sale).await?;
         self.stock.save(tx, order.drop, stock);
         Ok(Ok(OrderState::Paid))
     }
@@ -215,6 +217,14 @@ impl Orders {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// Lets a player leave who has bought all they may.
+async fn leave_with_all(tx: &mut Tx, order: &Order, sale: &Sale) -> Result<(), Error> {
+    if stock::store::owned_by_user(tx, order.user, order.drop).await? >= sale.limit {
+        stock::store::leave(tx, order.drop, order.user).await?;
+    }
+    Ok(())
 }
 
 /// What a paid order gives. Units are counted, so that a refund takes back what its order gave and nothing else.

@@ -111,7 +111,7 @@ impl Reserver {
     ) -> Result<Vec<Result<Reservation, Error>>, Error> {
         let mut tx = self.db.begin().await?;
         let Some((stock, sale)) = LockedStock::lock_with_sale(&mut tx, drop).await? else {
-            return Ok(requests.iter().map(|_| Err(Error::UnknownDrop(drop))).collect());
+            return Ok(requests.iter().map(|_| Err(Error::NoSuchDrop(drop))).collect());
         };
         let mut users: Vec<UserId> = requests.iter().map(|request| request.admitted.user).collect();
         users.sort_unstable();

@@ -18,12 +18,13 @@ use crate::{DropId, ReservationId};
 
 pub(crate) use locked::{LockedStock, Note};
 pub(crate) use reservations::{
-    add, confirm, due, end, find, lock, of_user, open_of_user, take_back, units_of_user,
+    add, confirm, due, end, find, lock, of_user, open_of_user, owned_by_user, take_back, units_of_user,
 };
 
 /// The numbers that stand for words in the tables.
 const OPEN: i32 = 2;
 const ENTERED: i32 = 1;
+const LEFT: i32 = 2;
 
 const READ: &str =
     "SELECT initial, adjusted, available, reserved, sold, version FROM drop_stock WHERE drop_id = ?";
@@ -38,6 +39,9 @@ const KNOW: &str = "SELECT e.user_id, e.account_id, e.state, e.admission_id, e.e
     (SELECT CAST(COALESCE(SUM(CASE WHEN r.state = 0 THEN r.quantity ELSE r.confirmed END), 0) AS SIGNED) FROM drop_reservations r \
     WHERE r.user_id = e.user_id AND r.drop_id = e.drop_id) AS units \
     FROM drop_entries e WHERE e.drop_id = ? AND e.user_id IN ";
+
+const LEAVE: &str =
+    "UPDATE drop_entries SET state = ?, changed_at = {now} WHERE drop_id = ? AND user_id = ? AND state = ?";
 
 /// All sums of an audit in one statement, which sees one state of the store.
 const AUDIT: &str = "SELECT s.initial, s.adjusted, s.available, s.reserved, s.sold, s.version, \
@@ -215,6 +219,21 @@ pub(crate) async fn know(tx: &mut Tx, drop: DropId, users: &[UserId]) -> Result<
         now: Timestamp::from_millis(row.now),
     };
     Ok(rows.into_iter().map(known).collect())
+}
+
+/// Lets a player who is inside leave: they have bought all they may, and make room for the next.
+pub(crate) async fn leave(tx: &mut Tx, drop: DropId, user: UserId) -> Result<(), Error> {
+    let text = LEAVE.replace("{now}", tx.dialect().now());
+    db::on!(tx, connection => {
+        sqlx::query(AssertSqlSafe(text))
+            .bind(LEFT)
+            .bind(bytes(drop.as_uuid()))
+            .bind(bytes(user.as_uuid()))
+            .bind(ENTERED)
+            .execute(connection)
+            .await?;
+    });
+    Ok(())
 }
 
 /// Reads the ledger, the newest entry first, from before a version.

@@ -17,6 +17,7 @@ testkit::on_all_stores!(
     a_purchase_survives_a_shop_whose_clock_is_ahead,
     a_failed_payment_releases_the_units,
     a_refund_revokes_what_its_order_gave,
+    a_player_who_has_bought_all_they_may_has_left,
 );
 
 const TERMS: Terms = Terms { units: 5, limit: 3, hold_ms: MINUTE };
@@ -200,4 +201,18 @@ async fn a_refund_revokes_what_its_order_gave(place: &SqlPlace) {
     assert_eq!(shop.owned(&one).await, 1, "the other order's unit stays");
     assert_eq!(counts(shop.assert_sound(drop).await), (4, 0, 1));
     assert_eq!(shop.told(two.id).await, ["PENDING", "PAID", "REFUNDED"]);
+}
+
+async fn a_player_who_has_bought_all_they_may_has_left(place: &SqlPlace) {
+    let shop = Shop::open(place).await;
+    let drop = shop.drop_of(TERMS).await;
+    let (ada, eve) = (shop.admitted(drop, "ada").await, shop.admitted(drop, "eve").await);
+    let inside = async || shop.scalar("SELECT COUNT(*) FROM drop_entries WHERE state = 1").await;
+    let (one, rest) = (shop.ordered(ada, 1).await, shop.ordered(ada, 2).await);
+    shop.orders.record(&notice(&one, NoticeKind::Succeeded)).await.unwrap();
+    assert_eq!(inside().await, 2);
+    shop.orders.record(&notice(&rest, NoticeKind::Succeeded)).await.unwrap();
+    assert_eq!(inside().await, 1, "there is room for the next");
+    assert!(matches!(shop.reserve(ada, 1).await, Err(Error::NotAdmitted)));
+    shop.reserve(eve, 1).await.unwrap();
 }

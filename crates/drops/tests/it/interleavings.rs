@@ -203,7 +203,9 @@ fn expected<T>(done: Result<T, Error>) -> Option<T> {
     match done {
         Ok(done) => Some(done),
         Err(
-            Error::SoldOut { .. }
+            // Those who have bought all they may have left.
+            Error::NotAdmitted
+            | Error::SoldOut { .. }
             | Error::OverLimit { .. }
             | Error::Invalid { .. }
             | Error::ReservationEnded(_)

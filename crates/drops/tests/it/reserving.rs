@@ -83,7 +83,7 @@ async fn only_admitted_players_reserve(place: &SqlPlace) {
         assert!(matches!(shop.reserve(ada, 1).await, Err(Error::NotAdmitted)), "{state}");
     }
     let nowhere = Admitted { drop: DropId::generate(), ..ada };
-    assert!(matches!(shop.reserve(nowhere, 1).await, Err(Error::UnknownDrop(_))));
+    assert!(matches!(shop.reserve(nowhere, 1).await, Err(Error::NoSuchDrop(_))));
     assert_eq!(counts(shop.assert_sound(drop).await), (5, 0, 0));
 }
 
@@ -191,7 +191,7 @@ async fn operators_adjust_what_is_available(place: &SqlPlace) {
     let nameless = Adjustment { actor: String::new(), ..adjustment(1, "c") };
     assert!(matches!(shop.stock.adjust(drop, &nameless).await, Err(Error::Invalid { field: "actor", .. })));
     let unknown = shop.stock.adjust(DropId::generate(), &adjustment(1, "d")).await;
-    assert!(matches!(unknown, Err(Error::UnknownDrop(_))));
+    assert!(matches!(unknown, Err(Error::NoSuchDrop(_))));
     let ledger = shop.stock.ledger(drop, i64::MAX, 1).await.unwrap();
     assert_eq!((ledger[0].kind, ledger[0].by.adjusted), (Kind::Adjusted, -7));
     assert_eq!(
@@ -242,7 +242,7 @@ async fn the_audit_finds_what_does_not_add_up(place: &SqlPlace) {
         ]
     );
     let unknown = shop.stock.audit(DropId::generate()).await;
-    assert!(matches!(unknown, Err(Error::UnknownDrop(_))));
+    assert!(matches!(unknown, Err(Error::NoSuchDrop(_))));
 }
 
 async fn listeners_hear_of_commits_only(place: &SqlPlace) {

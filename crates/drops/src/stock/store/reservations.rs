@@ -22,6 +22,7 @@ const ADD: &str = "INSERT INTO drop_reservations (reservation_id, drop_id, user_
     expires_at, ended_at)";
 const UNITS: &str = "SELECT CAST(COALESCE(SUM(CASE WHEN state = 0 THEN quantity ELSE confirmed END), 0) AS SIGNED) \
     FROM drop_reservations WHERE user_id = ? AND drop_id = ?";
+const OWNED: &str = "SELECT CAST(COALESCE(SUM(confirmed), 0) AS SIGNED) FROM drop_reservations WHERE user_id = ? AND drop_id = ?";
 const TAKE_BACK: &str = "UPDATE drop_reservations SET confirmed = 0 WHERE reservation_id = ?";
 
 db::row! {
@@ -164,8 +165,17 @@ pub(crate) async fn take_back(tx: &mut Tx, id: ReservationId) -> Result<(), Erro
 
 /// Counts the units of a drop that a user has or holds. Exact while the stock's row is locked.
 pub(crate) async fn units_of_user(tx: &mut Tx, user: UserId, drop: DropId) -> Result<i64, Error> {
+    count(tx, UNITS, user, drop).await
+}
+
+/// Counts the units of a drop that a user owns.
+pub(crate) async fn owned_by_user(tx: &mut Tx, user: UserId, drop: DropId) -> Result<i64, Error> {
+    count(tx, OWNED, user, drop).await
+}
+
+async fn count(tx: &mut Tx, text: &'static str, user: UserId, drop: DropId) -> Result<i64, Error> {
     Ok(db::on!(tx, connection => {
-        sqlx::query_scalar(UNITS)
+        sqlx::query_scalar(text)
             .bind(bytes(user.as_uuid()))
             .bind(bytes(drop.as_uuid()))
             .fetch_one(connection)
