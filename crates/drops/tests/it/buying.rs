@@ -32,7 +32,7 @@ async fn a_payment_sells_the_units_and_grants_them(place: &SqlPlace) {
     assert_eq!(paid, Outcome::Changed(OrderState::Paid));
     assert_eq!(counts(shop.assert_sound(drop).await), (3, 0, 2));
     assert_eq!(shop.owned(&order).await, 2);
-    assert_eq!(shop.told(order.id).await, ["PENDING", "PAID"]);
+    assert_eq!(shop.published(order.id).await, ["PENDING", "PAID"]);
     let after = shop.orders.order(ada.user, order.id).await.unwrap();
     assert_eq!(
         (after.state, after.version, after.payment),
@@ -59,7 +59,7 @@ async fn a_reservation_has_one_order(place: &SqlPlace) {
     let orders = futures::future::join_all(pays).await;
     let first = orders[0].as_ref().unwrap().id;
     assert!(orders.iter().all(|order| order.as_ref().unwrap().id == first), "{orders:?}");
-    assert_eq!(shop.told(first).await, ["PENDING"]);
+    assert_eq!(shop.published(first).await, ["PENDING"]);
     let other = shop.orders.pay(ada.user, held.id, Some(1)).await;
     assert!(matches!(other, Err(Error::OtherQuantity { ordered: 3 })), "{other:?}");
     let eve = shop.customer("eve").await.0;
@@ -119,13 +119,13 @@ async fn a_late_payment_without_units_is_to_be_refunded(place: &SqlPlace) {
     assert_eq!(outcome, Outcome::Changed(OrderState::RefundDue));
     assert_eq!(counts(shop.assert_sound(drop).await), (1, 2, 0));
     assert_eq!(shop.owned(&order).await, 0);
-    assert_eq!(shop.told(order.id).await, ["PENDING", "REFUND_DUE"]);
+    assert_eq!(shop.published(order.id).await, ["PENDING", "REFUND_DUE"]);
     let due = shop.orders.refunds_due(10).await.unwrap();
     assert_eq!(due.iter().map(|order| order.id).collect::<Vec<_>>(), [order.id], "operators see it");
     // Refunding it at the provider ends it.
     shop.orders.record(&notice(&order, NoticeKind::Refunded)).await.unwrap();
     assert!(shop.orders.refunds_due(10).await.unwrap().is_empty());
-    assert_eq!(shop.told(order.id).await, ["PENDING", "REFUND_DUE", "REFUNDED"]);
+    assert_eq!(shop.published(order.id).await, ["PENDING", "REFUND_DUE", "REFUNDED"]);
     assert_eq!(counts(shop.assert_sound(drop).await), (1, 2, 0));
 }
 
@@ -185,7 +185,7 @@ async fn a_failed_payment_releases_the_units(place: &SqlPlace) {
     let outcome = shop.orders.record(&notice(&order, NoticeKind::Failed)).await.unwrap();
     assert_eq!(outcome, Outcome::Changed(OrderState::Failed));
     assert_eq!(counts(shop.assert_sound(drop).await), (5, 0, 0));
-    assert_eq!(shop.told(order.id).await, ["PENDING", "FAILED"]);
+    assert_eq!(shop.published(order.id).await, ["PENDING", "FAILED"]);
 }
 
 async fn a_refund_revokes_what_its_order_gave(place: &SqlPlace) {
@@ -200,7 +200,7 @@ async fn a_refund_revokes_what_its_order_gave(place: &SqlPlace) {
     assert_eq!(outcome, Outcome::Changed(OrderState::Refunded));
     assert_eq!(shop.owned(&one).await, 1, "the other order's unit stays");
     assert_eq!(counts(shop.assert_sound(drop).await), (4, 0, 1));
-    assert_eq!(shop.told(two.id).await, ["PENDING", "PAID", "REFUNDED"]);
+    assert_eq!(shop.published(two.id).await, ["PENDING", "PAID", "REFUNDED"]);
 }
 
 async fn a_player_who_has_bought_all_they_may_has_left(place: &SqlPlace) {

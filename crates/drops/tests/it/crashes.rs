@@ -58,7 +58,7 @@ async fn a_purchase_survives_a_kill_at_each_point() {
             assert_eq!(counts(shop.assert_sound(scene.long.drop).await), (5, 0, 1), "{point}");
             assert_eq!(counts(shop.assert_sound(scene.short.drop).await), (5, 0, 0), "{point}");
             assert_eq!(shop.owned(&order).await, 1, "{point}");
-            assert_eq!(shop.told(order.id).await, ["PENDING", "PAID"], "{point}");
+            assert_eq!(shop.published(order.id).await, ["PENDING", "PAID"], "{point}");
         }
     }
 }

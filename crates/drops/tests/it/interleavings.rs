@@ -86,7 +86,7 @@ async fn settle(shop: &Shop, drop: DropId, buyers: &[Admitted]) {
     let levels = shop.assert_sound(drop).await;
     let owned = shop.scalar("SELECT CAST(COALESCE(SUM(quantity), 0) AS SIGNED) FROM entitlements").await;
     assert_eq!(owned, levels.sold, "what is sold is owned");
-    let told = shop.all_told().await;
+    let published = shop.all_published().await;
     let mut units = 0;
     for buyer in buyers {
         let orders = shop.orders.list(buyer.user, 10_000).await.unwrap();
@@ -95,28 +95,28 @@ async fn settle(shop: &Shop, drop: DropId, buyers: &[Admitted]) {
         assert!(of_buyer <= LIMIT, "{of_buyer}");
         units += of_buyer;
         for order in orders {
-            let states = &told[&order.id.to_string()];
+            let states = &published[&order.id.to_string()];
             assert_eq!(states.len() as i64, order.version, "one event for each change: {states:?}");
             assert_eq!(states.last().map(String::as_str), Some(order.state.word()));
         }
     }
     assert_eq!(units, levels.sold);
-    eprintln!("{levels:?}, {} orders", told.len());
+    eprintln!("{levels:?}, {} orders", published.len());
 }
 
 impl Shop {
     /// The states that events of orders name, by order, oldest first.
-    async fn all_told(&self) -> BTreeMap<String, Vec<String>> {
+    async fn all_published(&self) -> BTreeMap<String, Vec<String>> {
         let mut entries = self.outbox.queue().list(Filter::All, 1_000_000).await.unwrap();
         entries.reverse();
-        let mut told: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut published: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for entry in entries {
             let Some(order) = entry.key.strip_prefix("order/") else { continue };
             let (_, data) = std::str::from_utf8(&entry.payload).unwrap().split_once('\n').unwrap();
             let data: Value = serde_json::from_str(data).unwrap();
-            told.entry(order.to_owned()).or_default().push(data["state"].as_str().unwrap().to_owned());
+            published.entry(order.to_owned()).or_default().push(data["state"].as_str().unwrap().to_owned());
         }
-        told
+        published
     }
 }
 
@@ -134,7 +134,7 @@ async fn doomed(scene: &Value) {
     let steps = std::sync::atomic::AtomicU64::new(0);
     let progress = || {
         let step = steps.fetch_add(1, std::sync::atomic::Ordering::SeqCst) + 1;
-        println!("{step} {PROGRESS}");
+        eprintln!("{step} {PROGRESS}");
     };
     let choices = (0..4).map(|task| fastrand::Rng::with_seed(scene["seed"].as_u64().unwrap() ^ task));
     let storms = choices.map(|choices| storm(&shop, &buyers, choices, usize::MAX, &progress));

@@ -198,7 +198,7 @@ impl Shop {
     }
 
     /// The states that the events of orders name, oldest first.
-    async fn told(&self, order: OrderId) -> Vec<String> {
+    async fn published(&self, order: OrderId) -> Vec<String> {
         let key = format!("order/{order}");
         let mut entries = self.outbox.queue().list(Filter::All, 100_000).await.unwrap();
         entries.reverse();

@@ -48,9 +48,9 @@ async fn every_permutation_of_messages_ends_the_same(place: &SqlPlace) {
             assert_eq!(after.state, expected, "{permutation:?}");
             assert_eq!(shop.owned(&order).await, owned, "{permutation:?}");
             assert_eq!(counts(shop.assert_sound(drop).await), (10 - owned, 0, owned), "{permutation:?}");
-            let told = shop.told(order.id).await;
-            assert_eq!(told.len() as i64, after.version, "one event for each state: {told:?}");
-            assert_eq!(told.last().unwrap(), expected.word());
+            let published = shop.published(order.id).await;
+            assert_eq!(published.len() as i64, after.version, "one event for each state: {published:?}");
+            assert_eq!(published.last().unwrap(), expected.word());
             if expected == OrderState::Paid {
                 shop.orders.record(&notice(&order, Refunded)).await.unwrap();
             }
@@ -80,7 +80,7 @@ async fn a_message_has_its_effect_once(place: &SqlPlace) {
     let others = shop.ordered(ada, 1).await;
     let other = Notice { id: message.id, ..notice(&others, NoticeKind::Succeeded) };
     assert!(matches!(shop.orders.record(&other).await, Err(Error::WebhookReused)));
-    assert_eq!(shop.told(order.id).await, ["PENDING", "PAID"]);
+    assert_eq!(shop.published(order.id).await, ["PENDING", "PAID"]);
 }
 
 async fn a_message_that_cannot_be_about_the_order_has_no_effect(place: &SqlPlace) {
