@@ -2,21 +2,27 @@
 //!
 //! SQL holds what is true; Redis holds a copy of the line that answers positions quickly and can be rebuilt at any time (ADR 18).
 
+mod erase;
 mod error;
 mod event;
 pub mod line;
 pub mod model;
+pub mod orders;
+mod payment;
 mod room;
 mod service;
+pub mod stock;
 mod store;
 mod verify;
 
 use base::typed_id;
 use db::{Migration, Migrations};
 
-pub use self::error::Error;
+pub use erase::EraseFromDrops;
+pub use error::Error;
 pub use event::{AdmissionChanged, DropChanged, events};
 pub use line::Line;
+pub use payment::Payments;
 pub use room::{
     Admission, Cycle, Facts, InLine, Join, Reconciled, Room, RoomMetrics, Standing, Ticked, Waiting,
 };

@@ -12,6 +12,7 @@ pub(crate) use entries::{
     admit, cohort, entry, expire, find, first_expired, first_waiting, inside, replace, waiting_after,
     waiting_among,
 };
+pub(crate) use rows::drop_state_number;
 
 use base::Timestamp;
 use db::{Error, Tx};

@@ -5,7 +5,7 @@ CREATE TABLE drop_reservations (
     account_id BINARY(16) NOT NULL,
     state INT NOT NULL,
     quantity BIGINT NOT NULL,
-    -- How many of them were confirmed; the rest was released.
+    -- How many of them the player owns: none until they are paid for, and none after a refund.
     confirmed BIGINT NOT NULL,
     reserved_at BIGINT NOT NULL,
     expires_at BIGINT NOT NULL,

@@ -18,5 +18,6 @@ CREATE TABLE drop_orders (
     PRIMARY KEY (order_id),
     UNIQUE KEY by_reservation (reservation_id),
     KEY by_user (user_id, created_at),
-    KEY by_state (state, changed_at)
+    KEY by_state (state, changed_at),
+    KEY by_drop (drop_id, state)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin

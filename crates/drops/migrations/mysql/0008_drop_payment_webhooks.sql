@@ -1,4 +1,4 @@
--- The webhooks of payment providers that had an effect or were refused for good, by the provider's own id.
+-- The webhooks of payment providers that were accepted, by the provider's own id.
 CREATE TABLE drop_payment_webhooks (
     webhook_id VARCHAR(255) NOT NULL,
     order_id BINARY(16) NOT NULL,

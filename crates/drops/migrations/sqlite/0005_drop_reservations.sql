@@ -5,7 +5,7 @@ CREATE TABLE drop_reservations (
     account_id BLOB NOT NULL,
     state INTEGER NOT NULL,
     quantity INTEGER NOT NULL,
-    -- How many of them were confirmed; the rest was released.
+    -- How many of them the player owns: none until they are paid for, and none after a refund.
     confirmed INTEGER NOT NULL,
     reserved_at INTEGER NOT NULL,
     expires_at INTEGER NOT NULL,

@@ -19,4 +19,5 @@ CREATE TABLE drop_orders (
 ) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX drop_orders_by_reservation ON drop_orders (reservation_id);
 CREATE INDEX drop_orders_by_user ON drop_orders (user_id, created_at);
-CREATE INDEX drop_orders_by_state ON drop_orders (state, changed_at)
+CREATE INDEX drop_orders_by_state ON drop_orders (state, changed_at);
+CREATE INDEX drop_orders_by_drop ON drop_orders (drop_id, state)

@@ -48,7 +48,7 @@ db::row! {
     }
 }
 
-pub(super) const fn drop_state_number(state: DropState) -> i32 {
+pub(crate) const fn drop_state_number(state: DropState) -> i32 {
     match state {
         DropState::Draft => 0,
         DropState::Scheduled => 1,
