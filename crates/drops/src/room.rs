@@ -1,7 +1,8 @@
 //! The waiting room: players join, wait, are admitted, arrive and leave.
 //!
 //! # Invariants
-//! - **Every change of an entry is decided under the drop's head row.** Numbers become visible in their order, in whichever process.
+//! - **Joins, arrivals, leaves and admissions are decided under the drop's head row.** Numbers become visible in their order, in whichever
+//!   process. Without it an entry only ends: after the last purchase, or by erasure. Cycles lock the rows that they change.
 //! - **SQL first, then the line.** A player in SQL who is missing from the line is admitted in turn all the same.
 //! - **One entry per player and drop.** Joining again changes nothing while the player waits or is inside.
 //!
