@@ -11,7 +11,7 @@ use crate::{Unfit, Unordered};
 
 impl Unordered {
     /// Stops an item that is pending or in flight, until it is [resumed](Self::resume). A worker that has it loses it: what it
-    /// [saves](Self::save) or finishes afterwards changes nothing. Nobody removes it meanwhile, however long that is.
+    /// [saves](crate::Queue::save) or finishes afterwards changes nothing. Nobody removes it meanwhile, however long that is.
     pub async fn hold(&self, id: Uuid) -> Result<Result<(), Unfit>, Error> {
         self.change(id, |state| if state == OPEN { Ok(HELD) } else { Err(Unfit::Finished) }).await
     }
