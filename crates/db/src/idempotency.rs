@@ -19,8 +19,6 @@ const REMOVED_AT_ONCE: i64 = 500;
 
 const RECORD: &str = "INSERT INTO idempotency_keys (key_hash, fingerprint, user_id, answer, created_at)";
 
-const EARLIER_OF: &str = "SELECT key_hash, fingerprint, answer FROM idempotency_keys WHERE key_hash IN";
-
 const REMOVE_SQLITE: &str = "DELETE FROM idempotency_keys WHERE key_hash IN (SELECT key_hash FROM idempotency_keys \
     WHERE created_at < CAST(unixepoch('subsec') * 1000 AS INTEGER) - ? ORDER BY created_at LIMIT ?)";
 const REMOVE_MYSQL: &str = "DELETE FROM idempotency_keys \
@@ -114,27 +112,6 @@ impl IdempotencyKey {
             sqlx::query_as(text).bind(self.hash()).bind(self.hash()).fetch_one(connection).await?
         });
         Ok(self.judge(fingerprint.as_deref(), answer))
-    }
-
-    /// Reads what is known of several requests in one query, in their order. As [`earlier`](Self::earlier), for many.
-    pub async fn earlier_of(tx: &mut Tx, keys: &[Self]) -> Result<Vec<Earlier>, Error> {
-        let Some(last) = keys.last() else { return Ok(Vec::new()) };
-        // Padded to a power of two with the last key, so that there are few texts and each is prepared once.
-        let padded = keys.len().next_power_of_two();
-        let padding = std::iter::repeat_n(last, padded - keys.len());
-        let text = format!("{EARLIER_OF} ({})", vec!["?"; padded].join(", "));
-        let rows: Vec<(Vec<u8>, Vec<u8>, Option<String>)> = crate::on!(tx, connection => {
-            let mut query = sqlx::query_as(AssertSqlSafe(text));
-            for key in keys.iter().chain(padding) {
-                query = query.bind(&key.hash[..]);
-            }
-            query.fetch_all(connection).await?
-        });
-        let judge = |key: &Self| {
-            let row = rows.iter().find(|(hash, _, _)| hash == &key.hash);
-            key.judge(row.map(|(_, fingerprint, _)| &fingerprint[..]), row.and_then(|row| row.2.clone()))
-        };
-        Ok(keys.iter().map(judge).collect())
     }
 
     /// What is known of the request.

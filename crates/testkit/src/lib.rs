@@ -64,7 +64,6 @@ mod nats_server;
 mod need;
 mod npm;
 mod oidc_provider;
-mod payment_provider;
 mod port;
 mod process;
 mod program;
@@ -90,7 +89,6 @@ pub use nats_server::{Nats, NatsBuilder, NatsKind, Streams};
 #[doc(hidden)]
 pub use need::or_skip;
 pub use oidc_provider::{Clients, OidcProvider, OidcProviderKind, Uris};
-pub use payment_provider::{Payment, PaymentProvider, PaymentWebhook};
 pub use port::free_port;
 pub use program::{Line, Program, Running, Stream};
 pub use proxy::{Bytes, Proxy};

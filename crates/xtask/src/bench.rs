@@ -14,15 +14,10 @@ struct Bench {
     product: bool,
 }
 
-const BENCHES: [Bench; 8] = [
+const BENCHES: [Bench; 7] = [
     Bench {
         name: "db",
         what: "transactions/s of our SQLite and MariaDB stores, against the plain driver",
-        product: false,
-    },
-    Bench {
-        name: "drops",
-        what: "reserves/s on one hot item of a drop, against a conditional UPDATE of one row, split counters and unit rows",
         product: false,
     },
     Bench {
