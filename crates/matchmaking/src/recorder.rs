@@ -4,6 +4,8 @@
 //! entry that was not recorded in time, because SQL was away or the engine died, stays in the store of tickets. The recovery of any
 //! engine process records it later.
 
+mod recovery;
+
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,15 +20,18 @@ use futures::future::BoxFuture;
 use outbox::Outbox;
 use proto::playhouse::{MatchMade, MatchesMade};
 use runtime::batch::Batcher;
-use runtime::lifecycle::LoopError;
-use runtime::{Drain, fault};
 use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::metrics::Metrics;
 use crate::model::MatchId;
-use crate::store::{Entry, Store, Then};
+use crate::store::{Entry, Store};
 use crate::{allocation, event, wire};
+
+use self::recovery::Progress;
+
+pub use self::recovery::Recovered;
 
 /// How long players wait for SQL before they are notified of a match that is not recorded.
 const RECORDED_WITHIN: Duration = Duration::from_secs(1);
@@ -34,10 +39,6 @@ const RECORDED_WITHIN: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(50);
 /// How old an entry is before the recovery takes it: much longer than its engine needs.
 const RECOVER_AFTER: Duration = Duration::from_secs(5);
-/// Between two looks of the recovery.
-const POLL: Duration = Duration::from_secs(1);
-/// How many entries the recovery takes at once. One holds up to some hundred matches.
-const RECOVERED_AT_ONCE: usize = 32;
 /// How many entries share a transaction at most.
 const RECORDED_AT_ONCE: usize = 64;
 /// About how many bytes of events one row holds, and one message to the server.
@@ -58,6 +59,7 @@ pub struct Recorder {
     /// Entries of settle steps that wait at the same moment share a transaction.
     recording: Batcher<Waiting, bool>,
     recover_after: Duration,
+    progress: Arc<Mutex<Progress>>,
 }
 
 /// An entry, and until when its engine waits for it.
@@ -65,17 +67,6 @@ pub struct Recorder {
 struct Waiting {
     entry: Entry,
     until: Instant,
-}
-
-/// What one step of the recovery did.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Recovered {
-    /// Entries that were recorded and removed.
-    pub entries: usize,
-    /// Entries that stay: they could not be recorded, or their assignments could not be copied.
-    pub failed: usize,
-    /// Whether there may be more.
-    pub more: bool,
 }
 
 /// Why entries were not written.
@@ -102,57 +93,14 @@ impl Recorder {
             let rows = writing.clone();
             async move { rows.record_waiting(waiting).await }
         });
-        Self { store, rows, name: id.to_string().into(), recording, recover_after: RECOVER_AFTER }
+        let (name, progress) = (id.to_string().into(), Arc::default());
+        Self { store, rows, name, recording, recover_after: RECOVER_AFTER, progress }
     }
 
     /// The same recorder, whose recovery takes entries that are older than this.
     #[must_use]
     pub fn recovering_after(self, recover_after: Duration) -> Self {
         Self { recover_after, ..self }
-    }
-
-    /// Records entries that were left, notifies their players and removes them. One step of the recovery.
-    pub async fn tick(&self) -> Result<Recovered, LoopError> {
-        self.recover(self.recover_after).await
-    }
-
-    async fn recover(&self, older_than: Duration) -> Result<Recovered, LoopError> {
-        let entries = self.store.take_unrecorded(&self.name, RECOVERED_AT_ONCE, older_than).await?;
-        let metrics = &self.rows.metrics;
-        let mut recovered = Recovered { more: entries.len() >= RECOVERED_AT_ONCE, ..Recovered::default() };
-        if !entries.is_empty() {
-            let taken = entries.len();
-            let is_recorded = self.rows.record(&entries, Instant::now() + RECORDED_WITHIN).await;
-            let recorded = entries.into_iter().zip(is_recorded);
-            let recorded: Vec<Entry> =
-                recorded.filter_map(|(entry, is_recorded)| is_recorded.then_some(entry)).collect();
-            fault::point("matchmaking.recovered");
-            recovered.entries = self.store.notify(&recorded, Then::Remove).await?.len();
-            recovered.failed = taken - recovered.entries;
-            metrics.recovered.inc_by(recovered.entries as u64);
-        }
-        let (entries, bytes) = self.store.unrecorded().await?;
-        metrics.unrecorded_entries.set(entries.try_into().unwrap_or(i64::MAX));
-        metrics.unrecorded_bytes.set(bytes.try_into().unwrap_or(i64::MAX));
-        Ok(recovered)
-    }
-
-    /// Recovers until told to stop. Waits after a step that leaves entries behind, because the next step would take the same ones.
-    /// Where the tickets end with the process, nothing is left behind at the end.
-    pub async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        while !drain.is_requested() {
-            let recovered = self.tick().await?;
-            if recovered.failed > 0 || !recovered.more {
-                drain.sleep(POLL).await;
-            }
-        }
-        while self.store.is_embedded() {
-            let recovered = self.recover(Duration::ZERO).await?;
-            if recovered.failed > 0 || !recovered.more {
-                break;
-            }
-        }
-        Ok(())
     }
 }
 
@@ -199,16 +147,22 @@ impl Rows {
             Err(NotWritten::Refused(_)) => {}
         }
         let mut recorded = Vec::with_capacity(entries.len());
+        let mut refused = Vec::new();
         for entry in entries {
             recorded.push(match self.write_until(std::slice::from_ref(entry), until).await {
                 Ok(()) => true,
                 Err(NotWritten::Refused(Error::Duplicate(_))) => self.is_there(entry).await,
                 Err(NotWritten::Refused(error)) => {
-                    tracing::error!(cause = chain(&error), entry = entry.key, "matches cannot be recorded");
+                    refused.push((&entry.key, error));
                     false
                 }
                 Err(NotWritten::Away(_)) => false,
             });
+        }
+        // One line however many entries there are: they are tried again and again.
+        if let Some((entry, error)) = refused.first() {
+            let entries = refused.len();
+            tracing::error!(cause = chain(error), entry, entries, "matches cannot be recorded");
         }
         recorded
     }

@@ -154,6 +154,18 @@ pub enum Then {
     /// They stay, to be recorded later.
     Keep,
     Remove,
+    /// Their players were notified before, and only their assignments may be missing at the server they are read at. Removes those
+    /// whose assignments are copied now, and pushes no others.
+    RemoveCopied,
+}
+
+/// A part of the entries, in their order. The default is all of them.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Part<'a> {
+    /// The key of the entry that it begins behind.
+    pub after: Option<&'a str>,
+    /// The key of its last entry.
+    pub up_to: Option<&'a str>,
 }
 
 /// What an operator sees of a ticket.
@@ -324,15 +336,16 @@ impl Store {
         each!(self, store => store.listen_for_wakes(engine, wake).await)
     }
 
-    /// Returns up to `max` entries that are older than this, the oldest first. While one consumer has some, others get none for
-    /// [`RECOVERY_LEASE`].
+    /// Returns up to `max` entries of a part that are older than this, the oldest first. While one consumer has some, others get none
+    /// for [`RECOVERY_LEASE`].
     pub async fn take_unrecorded(
         &self,
         consumer: &str,
         max: usize,
         older_than: Duration,
+        part: Part<'_>,
     ) -> Result<Vec<Entry>, Error> {
-        each!(self, store => store.take_unrecorded(consumer, max, older_than).await)
+        each!(self, store => store.take_unrecorded(consumer, max, older_than, part).await)
     }
 
     /// How many entries there are, and about how many bytes they take. Those that wait only for their assignments to be copied count,

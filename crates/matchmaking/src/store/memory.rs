@@ -3,6 +3,7 @@
 mod players;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use tokio::sync::{Notify, broadcast};
 
 use self::players::Owner;
 use super::{
-    Assigned, Deleted, EngineName, Entry, Error, Fetched, Found, Group, MARKED, NewTicket, Outcome, Push,
-    RECOVERY_LEASE, Rules, Seen, Status, Then,
+    Assigned, Deleted, EngineName, Entry, Error, Fetched, Found, Group, MARKED, NewTicket, Outcome, Part,
+    Push, RECOVERY_LEASE, Rules, Seen, Status, Then,
 };
 use crate::metrics::Metrics;
 use crate::model::{MatchId, TicketId};
@@ -290,14 +291,14 @@ impl Memory {
             if !state.show(number) {
                 continue;
             }
-            if then == Then::Remove {
+            if then != Then::Keep {
                 state.remove(number);
             }
             self.push(Push::Assigned(entry.made.clone()));
         }
         drop(state);
         self.notified.notify_waiters();
-        Ok(entries.iter().filter(|_| then == Then::Remove).collect())
+        Ok(entries.iter().filter(|_| then != Then::Keep).collect())
     }
 
     pub(super) async fn mark_abandoned(&self, ids: &[MatchId]) -> Result<(), Error> {
@@ -335,17 +336,27 @@ impl Memory {
         consumer: &str,
         max: usize,
         older_than: Duration,
+        part: Part<'_>,
     ) -> Result<Vec<Entry>, Error> {
+        let number = |key: Option<&str>| key.and_then(|key| key.parse::<u64>().ok());
+        let first = number(part.after).map_or(Bound::Unbounded, Bound::Excluded);
+        let last = number(part.up_to).unwrap_or(u64::MAX);
         let (mut state, now) = self.state();
         if state.taken.as_ref().is_some_and(|(by, until)| by != consumer && *until > now) {
             return Ok(Vec::new());
         }
-        let old = state.entries.iter().filter(|(_, entry)| now.distance(entry.since) >= older_than);
-        let entries: Vec<Entry> = old
+        let entries = state.entries.range((first, Bound::Unbounded));
+        let entries: Vec<Entry> = entries
+            .take_while(|(number, _)| **number <= last)
+            .filter(|(_, entry)| now.distance(entry.since) >= older_than)
             .take(max)
             .map(|(number, entry)| Entry { key: number.to_string(), made: entry.made.clone() })
             .collect();
-        state.taken = (!entries.is_empty()).then(|| (consumer.to_owned(), now.after(RECOVERY_LEASE)));
+        if !entries.is_empty() {
+            state.taken = Some((consumer.to_owned(), now.after(RECOVERY_LEASE)));
+        } else if part.after.is_none() {
+            state.taken = None;
+        }
         Ok(entries)
     }
 

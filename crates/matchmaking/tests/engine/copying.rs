@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
+use futures::StreamExt;
 use matchmaking::Recovered;
+use matchmaking::store::Push;
 use runtime::Drain;
 use testkit::{Redis, eventually, need};
 
@@ -50,4 +52,55 @@ async fn recovery_waits_while_assignments_cannot_be_copied() {
     assert_eq!(world.metric("playhouse_matchmaking_entries_recovered_total"), matches.len() as f64);
     assert_eq!(world.metric("playhouse_matchmaking_unrecorded_entries"), 0.0);
     assert_eq!(sql.published().await.len(), matches.len(), "each once");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn entries_that_cannot_be_copied_hold_up_no_later_match_and_cost_no_work() {
+    let (primary, mut copies) = (need!(Redis::shared().await), need!(Redis::private().await));
+    let world = World::in_redis(primary).await.reading_assignments_at(&copies.url()).await;
+    let sql = Sql::embedded().await;
+    let recorder = sql.recorder(&world);
+    let mut pushes = world.store.pushes().await.unwrap();
+    // Counts the matches that were pushed before a ticket that is taken back now.
+    let mut pushed = async || {
+        let mark = world.ticket(&[]).await;
+        world.store.delete(&mark).await.unwrap();
+        let mut count = 0;
+        loop {
+            match tokio::time::timeout(PATIENCE, pushes.next()).await.unwrap() {
+                Some(Push::Assigned(_)) => count += 1,
+                Some(Push::Gone(id)) if id == mark => return count,
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    make_and_die(&world, 2 * AT_ONCE).await;
+    copies.kill().await.unwrap();
+    for _ in 0..2 {
+        assert!(recorder.tick().await.unwrap().more);
+    }
+    assert!(!recorder.tick().await.unwrap().more, "it has reached the newest");
+    assert_eq!(sql.rows().await, 2 * AT_ONCE);
+
+    make_and_die(&world, 1).await;
+    recorder.tick().await.unwrap();
+    assert_eq!(sql.rows().await, 2 * AT_ONCE + 1, "a later match is recorded");
+    let all = 2 * AT_ONCE + 1;
+    assert_eq!(pushed().await, all);
+
+    // From here on SQL refuses everything: what is recorded must not need it.
+    sql.execute("ALTER TABLE outbox RENAME TO gone").await;
+    for _ in 0..4 {
+        let recovered = recorder.tick().await.unwrap();
+        assert!(!recovered.more && (1..=AT_ONCE).contains(&recovered.failed), "{recovered:?}");
+    }
+    assert_eq!(pushed().await, 0, "players are notified once");
+    copies.start_again().await.unwrap();
+    eventually("everything is copied", PATIENCE, async || {
+        recorder.tick().await.unwrap();
+        unrecorded(&world).await == 0
+    })
+    .await;
+    sql.execute("ALTER TABLE gone RENAME TO outbox").await;
+    assert_eq!(sql.published().await.len(), all, "each once");
 }

@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use matchmaking::engine::{Fifo, Profile};
 use matchmaking::model::{MatchId, TicketId};
-use matchmaking::store::{Entry, Group, Push, Then};
+use matchmaking::store::{Entry, Group, Part, Push, Then};
 use matchmaking::{Engine, Operator, Record, Recorder, Recovered};
 use outbox::{Outbox, Relay};
 use prometheus_client::registry::Registry;
@@ -38,6 +38,7 @@ on_both_stores! {
     matches_of_a_dead_engine_are_recorded_and_their_players_notified,
     recording_an_entry_again_changes_nothing,
     what_cannot_be_read_becomes_a_failed_row_with_its_bytes,
+    entries_that_sql_refuses_hold_up_no_later_match,
     two_recorders_record_everything_once,
     without_sql_players_are_notified_and_their_matches_recorded_later,
     engines_fetch_no_tickets_while_too_much_is_unrecorded_and_go_on_afterwards,
@@ -113,6 +114,13 @@ impl Sql {
         let relay = Relay::new(ProcessId::generate(), self.outbox.clone(), self.bus.clone());
         while relay.tick().await.unwrap().claimed > 0 {}
         self.stored().iter().map(|event| serde_json::from_slice(&event.body).unwrap()).collect()
+    }
+
+    /// Runs a statement of a test.
+    pub(crate) async fn execute(&self, text: &'static str) {
+        let mut tx = self.db.begin().await.unwrap();
+        db::on!(tx, connection => { sqlx::raw_sql(text).execute(connection).await.unwrap(); });
+        tx.commit().await.unwrap();
     }
 
     pub(crate) async fn rows(&self) -> usize {
@@ -290,7 +298,7 @@ async fn matches_of_a_dead_engine_are_recorded_and_their_players_notified(world:
 async fn recording_an_entry_again_changes_nothing(world: World) {
     let sql = Sql::embedded().await;
     make_and_die(&world, 3).await;
-    let entries = world.store.take_unrecorded("engine", 10, Duration::ZERO).await.unwrap();
+    let entries = world.store.take_unrecorded("engine", 10, Duration::ZERO, Part::default()).await.unwrap();
     let recorder = sql.recorder(&world);
     assert!(recorder.record(&entries[1]).await);
     assert!(recorder.record(&entries[1]).await);
@@ -325,6 +333,38 @@ async fn what_cannot_be_read_becomes_a_failed_row_with_its_bytes(world: World) {
         assert!(failed.iter().any(|row| row.payload.ends_with(bytes)), "{failed:?}");
     }
     assert!(failed.iter().all(|row| row.state == State::Failed && row.cause.is_some()), "{failed:?}");
+}
+
+async fn entries_that_sql_refuses_hold_up_no_later_match(world: World) {
+    const REFUSE: &str = "CREATE TRIGGER refused BEFORE INSERT ON outbox WHEN NEW.payload LIKE '%refused%' \
+        BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    let sql = Sql::embedded().await;
+    let recorder = sql.recorder(&world);
+    sql.execute(REFUSE).await;
+    const REFUSED: usize = 40;
+    for _ in 0..REFUSED {
+        let mut refused = group(&world.tickets::<1>(&[]).await);
+        let mut made = MatchesMade::decode_from_slice(&refused.made).unwrap();
+        made.matches[0].match_profile = "refused".to_owned();
+        refused.made = made.encode_to_bytes();
+        world.store.assign(&[refused]).await.unwrap();
+    }
+    make_and_die(&world, 1).await;
+    let first = recorder.tick().await.unwrap();
+    assert_eq!(first, Recovered { entries: 0, failed: 32, more: true });
+    let second = recorder.tick().await.unwrap();
+    assert_eq!(second.entries, 1, "the match behind them is recorded: {second:?}");
+    make_and_die(&world, 1).await;
+    assert_eq!(recorder.tick().await.unwrap().entries, 1, "and so is a later one");
+    assert_eq!(sql.rows().await, 2);
+    assert_eq!(unrecorded(&world).await, REFUSED as u64);
+
+    sql.execute("DROP TRIGGER refused").await;
+    eventually("all are tried again", PATIENCE, async || !recorder.tick().await.unwrap().more).await;
+    assert_eq!((sql.rows().await, unrecorded(&world).await), (REFUSED + 2, 0));
+    make_and_die(&world, 1).await;
+    let after = recorder.tick().await.unwrap();
+    assert_eq!(after, Recovered { entries: 1, failed: 0, more: false }, "the walk begins anew");
 }
 
 async fn two_recorders_record_everything_once(world: World) {

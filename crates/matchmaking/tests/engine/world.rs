@@ -15,7 +15,7 @@ use futures::future::BoxFuture;
 use live::Live;
 use matchmaking::engine::{EngineConfig, Profile};
 use matchmaking::model::{Moment, TicketId};
-use matchmaking::store::{Coordination, Entry, Fetched, NewTicket, Redises, Rules, Then};
+use matchmaking::store::{Coordination, Entry, Fetched, NewTicket, Part, Redises, Rules, Then};
 use matchmaking::{Engine, Frontend, FrontendConfig, Metrics, Players, Queue, Record, Store};
 use prometheus_client::registry::Registry;
 use proto::openmatch::{Assignment, SearchFields, Ticket};
@@ -281,7 +281,8 @@ impl World {
     pub(crate) async fn made(&self) -> Vec<MatchMade> {
         let mut made = std::mem::take(&mut *self.journal.0.lock().unwrap());
         // Those whose engine did not get to hear that they were made, or could not notify.
-        let entries = self.store.take_unrecorded("test", 10_000, Duration::ZERO).await.unwrap();
+        let entries =
+            self.store.take_unrecorded("test", 10_000, Duration::ZERO, Part::default()).await.unwrap();
         for left in
             entries.iter().flat_map(|entry| MatchesMade::decode_from_slice(&entry.made).unwrap().matches)
         {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures::StreamExt;
-use matchmaking::store::{Deleted, Outcome, Push, RECOVERY_LEASE, Seen, Then};
+use matchmaking::store::{Deleted, Outcome, Part, Push, RECOVERY_LEASE, Seen, Then};
 use testkit::eventually;
 
 use crate::setup::{PATIENCE, Setup, group, id, ids, matches, names};
@@ -16,6 +16,7 @@ for_every_store! {
     entries_that_one_recorder_has_taken_another_does_not_get_before_its_lease_ends,
     removed_entries_are_gone,
     entries_are_taken_in_their_order_and_no_more_than_asked_for,
+    entries_are_taken_behind_a_key_and_up_to_a_key,
     no_ticket_is_handed_out_while_too_much_is_unrecorded,
 }
 
@@ -97,10 +98,16 @@ async fn a_young_entry_is_left_to_its_engine(setup: Setup) {
     tickets.create_all(0..1).await;
     tickets.assign(&[group("match", ids([0]))]).await.unwrap();
     let before = tickets.clock.now();
-    assert!(tickets.take_unrecorded("recorder", 10, Duration::from_secs(60)).await.unwrap().is_empty());
+    assert!(
+        tickets
+            .take_unrecorded("recorder", 10, Duration::from_secs(60), Part::default())
+            .await
+            .unwrap()
+            .is_empty()
+    );
     let taken = eventually("it is old enough", PATIENCE, async || {
         tickets.pass(Duration::from_millis(20));
-        let taken = tickets.take_unrecorded("recorder", 10, OLD).await.unwrap();
+        let taken = tickets.take_unrecorded("recorder", 10, OLD, Part::default()).await.unwrap();
         Some(taken).filter(|taken| !taken.is_empty())
     });
     assert_eq!(names(&taken.await), ["match"]);
@@ -116,16 +123,16 @@ async fn entries_that_one_recorder_has_taken_another_does_not_get_before_its_lea
     tickets.assign(&[group("one", ids([0]))]).await.unwrap();
     let now = Duration::ZERO;
     let before = tickets.clock.now();
-    let taken = tickets.take_unrecorded("first", 10, now).await.unwrap();
+    let taken = tickets.take_unrecorded("first", 10, now, Part::default()).await.unwrap();
     assert_eq!(names(&taken), ["one"]);
-    assert_eq!(other.take_unrecorded("second", 10, now).await.unwrap().len(), 0);
+    assert_eq!(other.take_unrecorded("second", 10, now, Part::default()).await.unwrap().len(), 0);
     // The one who has it tries again at once.
-    assert_eq!(names(&other.take_unrecorded("first", 10, now).await.unwrap()), ["one"]);
+    assert_eq!(names(&other.take_unrecorded("first", 10, now, Part::default()).await.unwrap()), ["one"]);
     tickets.assign(&[group("two", ids([1]))]).await.unwrap();
     // The first one is gone.
     let again = eventually("another recorder takes over", PATIENCE, async || {
         tickets.pass(Duration::from_millis(100));
-        let taken = other.take_unrecorded("third", 10, now).await.unwrap();
+        let taken = other.take_unrecorded("third", 10, now, Part::default()).await.unwrap();
         Some(taken).filter(|taken| !taken.is_empty())
     })
     .await;
@@ -134,10 +141,10 @@ async fn entries_that_one_recorder_has_taken_another_does_not_get_before_its_lea
     assert_eq!(names(&again), ["one", "two"]);
     // When there is nothing left, the next one need not wait.
     other.notify(&again, Then::Remove).await.unwrap();
-    assert!(other.take_unrecorded("third", 10, now).await.unwrap().is_empty());
+    assert!(other.take_unrecorded("third", 10, now, Part::default()).await.unwrap().is_empty());
     tickets.create_all(2..3).await;
     tickets.assign(&[group("three", ids([2]))]).await.unwrap();
-    assert_eq!(names(&tickets.take_unrecorded("second", 10, now).await.unwrap()), ["three"]);
+    assert_eq!(names(&tickets.take_unrecorded("second", 10, now, Part::default()).await.unwrap()), ["three"]);
 }
 
 async fn removed_entries_are_gone(setup: Setup) {
@@ -170,10 +177,39 @@ async fn entries_are_taken_in_their_order_and_no_more_than_asked_for(setup: Setu
         tickets.assign(&[group(&format!("{number}"), ids([number]))]).await.unwrap();
     }
     for expected in [&["0", "1", "2"][..], &["3", "4", "5"], &["6"], &[]] {
-        let taken = tickets.take_unrecorded("recorder", 3, Duration::ZERO).await.unwrap();
+        let taken = tickets.take_unrecorded("recorder", 3, Duration::ZERO, Part::default()).await.unwrap();
         assert_eq!(names(&taken), expected);
         tickets.notify(&taken, Then::Remove).await.unwrap();
     }
+}
+
+async fn entries_are_taken_behind_a_key_and_up_to_a_key(setup: Setup) {
+    let tickets = setup.open().await;
+    tickets.create_all(0..7).await;
+    for number in 0..7 {
+        tickets.assign(&[group(&format!("{number}"), ids([number]))]).await.unwrap();
+    }
+    let all = tickets.entries().await;
+    let key = |number: usize| Some(all[number].key.as_str());
+    let parts = [
+        (Part { after: key(1), up_to: None }, &["2", "3", "4"][..]),
+        (Part { after: key(4), up_to: None }, &["5", "6"]),
+        (Part { after: key(6), up_to: None }, &[]),
+        (Part { after: None, up_to: key(1) }, &["0", "1"]),
+        (Part { after: key(1), up_to: key(2) }, &["2"]),
+        (Part { after: key(2), up_to: key(2) }, &[]),
+        (Part { after: key(3), up_to: key(1) }, &[]),
+    ];
+    for (part, expected) in parts {
+        let taken = tickets.take_unrecorded("test", 3, Duration::ZERO, part).await.unwrap();
+        assert_eq!(names(&taken), expected, "{part:?}");
+        // Nothing there does not mean that nothing is left: the lease stays.
+        let other = tickets.take_unrecorded("other", 3, Duration::ZERO, Part::default()).await.unwrap();
+        assert_eq!(names(&other), [""; 0], "{part:?}");
+    }
+    let young = Part { after: key(1), up_to: key(2) };
+    let taken = tickets.take_unrecorded("test", 3, Duration::from_secs(60), young).await.unwrap();
+    assert_eq!(names(&taken), [""; 0], "age counts in a part, too");
 }
 
 async fn no_ticket_is_handed_out_while_too_much_is_unrecorded(setup: Setup) {

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use base::error::Coded;
 use futures::StreamExt;
-use matchmaking::store::{Deleted, Outcome, Push, Seen, Then};
+use matchmaking::store::{Deleted, Outcome, Part, Push, Seen, Then};
 use testkit::{Proxy, Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, Tickets, group, id, ids, matches, names, ticket};
@@ -68,7 +68,7 @@ async fn a_server_that_comes_back_empty_is_used_again_within_two_seconds() {
             tickets.release(&ids([1])).await.unwrap_err(),
             tickets.assign(&[group("match", ids([1, 2]))]).await.unwrap_err(),
             tickets.pushes().await.map(drop).unwrap_err(),
-            tickets.take_unrecorded("recorder", 10, PATIENCE).await.unwrap_err(),
+            tickets.take_unrecorded("recorder", 10, PATIENCE, Part::default()).await.unwrap_err(),
             tickets.notify(&entries, Then::Remove).await.unwrap_err(),
             tickets.unrecorded().await.unwrap_err(),
             tickets.list(10).await.unwrap_err(),

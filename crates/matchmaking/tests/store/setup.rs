@@ -14,7 +14,7 @@ use bytes::Bytes;
 use futures::future::join_all;
 use live::Live;
 use matchmaking::model::{Moment, TicketId};
-use matchmaking::store::{Coordination, Entry, Group, NewTicket, Outcome, Redises, Rules, Then};
+use matchmaking::store::{Coordination, Entry, Group, NewTicket, Outcome, Part, Redises, Rules, Then};
 use matchmaking::{Frontend, FrontendConfig, Join, Metrics, PlayerTicket, Players, Queue, Store};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -186,7 +186,7 @@ impl Tickets {
 
     /// All entries, however young they are.
     pub(crate) async fn entries(&self) -> Vec<Entry> {
-        self.take_unrecorded("test", 10_000, Duration::ZERO).await.unwrap()
+        self.take_unrecorded("test", 10_000, Duration::ZERO, Part::default()).await.unwrap()
     }
 
     /// Assigns these tickets to each other, in a match of this name.

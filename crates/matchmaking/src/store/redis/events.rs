@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
+use base::error::chain;
 use bytes::Bytes;
 use futures::future::join_all;
 
 use super::scripts;
 use super::{Redis, is_cut_off};
 use crate::error::Error;
-use crate::store::{Entry, RECOVERY_LEASE, Then};
+use crate::store::{Entry, Part, RECOVERY_LEASE, Then};
 
 impl Redis {
     pub(in crate::store) async fn notify<'a>(
@@ -18,17 +19,25 @@ impl Redis {
     ) -> Result<Vec<&'a Entry>, Error> {
         let copies = join_all(entries.iter().map(|entry| self.copy_assignments(&entry.made))).await;
         let (mut removed, mut kept) = (Vec::new(), Vec::new());
+        let (mut failed, mut cause) = (0, None);
         for (entry, copied) in entries.iter().zip(copies) {
             match (copied, then) {
-                (Ok(()), Then::Remove) => removed.push(entry),
+                (Ok(()), Then::Remove | Then::RemoveCopied) => removed.push(entry),
                 (Ok(()), Then::Keep) => kept.push(entry),
-                // The watchers are notified all the same. The recovery copies the assignments when the server is back.
-                (Err(error), _) => {
-                    self.metrics.copies_failed.inc();
-                    tracing::warn!(cause = base::error::chain(&error), "assignments are copied later");
-                    kept.push(entry);
+                // The watchers are notified all the same, once. The recovery copies the assignments when the server is back.
+                (Err(error), then) => {
+                    if then != Then::RemoveCopied {
+                        kept.push(entry);
+                    }
+                    failed += 1;
+                    cause = Some(error);
                 }
             }
+        }
+        // One line however many entries there are: the server that is away is the same for all.
+        if let Some(error) = cause {
+            self.metrics.copies_failed.inc_by(failed);
+            tracing::warn!(cause = chain(&error), entries = failed, "assignments are copied later");
         }
         // Removing comes last, so that no failure after it hides what was removed.
         self.push_entries(&kept, "0").await?;
@@ -56,11 +65,13 @@ impl Redis {
         consumer: &str,
         max: usize,
         older_than: Duration,
+        part: Part<'_>,
     ) -> Result<Vec<Entry>, Error> {
         let keys = [self.keys.events(), self.keys.events_lease()];
         let mut step = scripts::step(&scripts::RECOVER, &self.keys, keys, "");
         step.arg(consumer).arg(max);
         step.arg(older_than.as_millis() as u64).arg(RECOVERY_LEASE.as_millis() as u64);
+        step.arg(part.after.unwrap_or_default()).arg(part.up_to.unwrap_or_default());
         let entries: Vec<(String, Bytes)> = self.servers.run(&step).await?;
         Ok(entries.into_iter().map(|(key, made)| Entry { key, made }).collect())
     }
