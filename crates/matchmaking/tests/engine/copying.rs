@@ -1,6 +1,6 @@
 //! Assignments that are read at a server of their own, which is away.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures::StreamExt;
 use matchmaking::Recovered;
@@ -37,10 +37,13 @@ async fn recovery_waits_while_assignments_cannot_be_copied() {
     let (running, until) = (recorder.clone(), drain.clone());
     let running = tokio::spawn(async move { running.run(until).await.unwrap() });
     eventually("it tries again", PATIENCE, async || failed_copies() >= 2.0 * AT_ONCE as f64).await;
-    let before = failed_copies();
-    tokio::time::sleep(Duration::from_millis(700)).await;
-    let more = failed_copies() - before;
-    assert!(more <= AT_ONCE as f64, "{more} copies tried in 700 ms: it does not wait");
+    let (before, since) = (failed_copies(), Instant::now());
+    eventually("it tries all of them twice more", PATIENCE, async || {
+        failed_copies() >= before + 2.0 * matches.len() as f64
+    })
+    .await;
+    // Two rounds of two steps. The first step may be due at once; a second passes before each of the others.
+    assert!(since.elapsed() >= Duration::from_millis(2_500), "{:?}: it does not wait", since.elapsed());
 
     copies.start_again().await.unwrap();
     eventually("everything is copied", PATIENCE, async || unrecorded(&world).await == 0).await;
