@@ -65,6 +65,7 @@ pub(crate) struct OperatorTexts {
     by_number: Arc<str>,
     blocked: Arc<str>,
     keys_done_since: Arc<str>,
+    take_back: ListStatement,
     done_of_keys: ListStatement,
     again: ListStatement,
     done_after: Arc<str>,
@@ -117,6 +118,16 @@ impl OperatorTexts {
                 "SELECT DISTINCT key_hash FROM (SELECT key_hash FROM {{table}} {{by_state}} \
                  WHERE state = {DONE} AND due_at >= ? AND due_at <= ? ORDER BY due_at, id LIMIT ?) AS some"
             )),
+            // Changes claimed items only, and locks all open ones: no worker claims one before the items ahead of it are open again.
+            // MySQL assigns from left to right, so `holder` comes last.
+            take_back: text.list(
+                &format!(
+                    "UPDATE {{table}} {{by_key}} SET due_at = CASE WHEN holder IS NULL THEN due_at ELSE created_at END, \
+                     attempts = CASE WHEN holder IS NULL THEN attempts ELSE 0 END, lease = lease + (holder IS NOT NULL), \
+                     holder = NULL WHERE state = {OPEN} AND key_hash IN ({{list}})"
+                ),
+                AGAIN_AT_ONCE,
+            ),
             // Also what was done since the command began: otherwise the items before it would be done after it.
             done_of_keys: text.list(
                 &format!(
@@ -232,7 +243,8 @@ impl Queue {
     }
 
     /// Reopens the next keys that have items done between `since` and `until`, each with all that was done since `since`. Returns
-    /// how many items that are, or none if there are no more keys.
+    /// how many items that are, or none if there are no more keys. Workers lose the items of these keys that they have in flight: those
+    /// follow the reopened ones, and are done again.
     ///
     /// One transaction reopens a key, however many items it has. If some of its items were still done while others are open
     /// again, an item behind the done ones would overtake those that are open.
@@ -251,6 +263,13 @@ impl Queue {
                 query.fetch_all(connection).await?
             });
             let keys: Vec<i64> = keys.into_iter().map(|(key,)| key).collect();
+            if self.is_ordered {
+                // Before the done ones are read: an item that a worker has just finished is among them.
+                let (text, padding) = self.operator.take_back.of(keys.len());
+                db::on!(tx, connection => {
+                    bind_list!(sqlx::query(text), keys, padding).execute(connection).await?;
+                });
+            }
             let (text, padding) = self.operator.done_of_keys.of(keys.len());
             let numbers: Vec<(i64,)> = db::on!(tx, connection => {
                 bind_list!(sqlx::query_as(text).bind(since), keys, padding).fetch_all(connection).await?

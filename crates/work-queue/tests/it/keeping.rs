@@ -16,6 +16,7 @@ testkit::on_all_stores!(
     doing_again_ends_while_workers_keep_up,
     doing_again_keeps_the_order_of_a_key_of_any_length,
     doing_again_keeps_the_order_of_a_key_that_goes_on_before_its_turn,
+    doing_again_takes_items_in_flight_back,
     what_is_to_be_done_again_begins_anew,
     what_waits_for_an_operator_is_listed_in_the_order_of_waiting,
 );
@@ -293,6 +294,29 @@ async fn doing_again_keeps_the_order_of_a_key_that_goes_on_before_its_turn(place
     let of_key: Vec<&String> = done.iter().filter(|text| text.starts_with("last:")).collect();
     assert_eq!(of_key, ["last:1", "last:2", "last:1", "last:2"]);
     assert_eq!(done.len(), 2 * KEYS + 4, "each other item is done again once");
+}
+
+async fn doing_again_takes_items_in_flight_back(place: &SqlPlace) {
+    let db = open(place).await;
+    let queue = queue_on(db.clone(), config());
+    let recorder = Recorder::new(|_: &str| Outcome::Done);
+    let worker = recorder.worker(&queue);
+    push(&db, &queue, &["a:1"]).await;
+    worker.tick().await.unwrap();
+    push(&db, &queue, &["a:2", "b:1"]).await;
+    let in_flight = claim(&queue).await;
+    assert_eq!(in_flight.len(), 2);
+    push(&db, &queue, &["a:3"]).await;
+    // The store's clock counts in milliseconds.
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    assert_eq!(queue.again_since(Timestamp::from_millis(0)).await.unwrap(), 1);
+    // The worker that had both finishes late: the item of the reopened key is no longer its own.
+    let finished = queue.finish(&all(&in_flight, &Outcome::Done)).await.unwrap();
+    assert_eq!(finished.stale, 1);
+    while worker.tick().await.unwrap().claimed > 0 {}
+    assert_eq!(recorder.done(), ["a:1", "a:1", "a:2", "a:3"]);
+    let entry = queue.find(in_flight[0].id).await.unwrap().unwrap();
+    assert_eq!((entry.state, entry.attempts), (State::Done, 1));
 }
 
 async fn what_is_to_be_done_again_begins_anew(place: &SqlPlace) {
