@@ -187,12 +187,14 @@ impl Everything {
         let Start { user, subscription, asked, head } = start;
         // An id that was never told is of another inbox, or of one that was restored: there is nothing to go on from.
         let last = asked.filter(|asked| *asked <= head).unwrap_or(head);
-        let greeting = json!({ "last_event_id": last.to_string(), "resumed": asked == Some(last) });
+        let is_resumed = asked == Some(last);
+        let greeting = json!({ "last_event_id": last.to_string(), "resumed": is_resumed });
         subscription.set_position(last);
         Self {
             greeting: Some(event_at(last, "ready", &greeting)),
             inbox: if last < head { Due::now() } else { Due::default() },
-            counts: Due::default(),
+            // A client that goes on keeps the counts that it had; they may have changed while it was cut off.
+            counts: if is_resumed { Due::now() } else { Due::default() },
             last,
             page: VecDeque::new(),
             page_end: last,

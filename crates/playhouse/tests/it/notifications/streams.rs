@@ -138,6 +138,25 @@ async fn what_a_player_does_on_one_device_the_other_hears_from_another_process()
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn counts_that_changed_while_a_client_was_cut_off_are_sent_when_it_resumes() {
+    let stage = need!(Stage::start().await);
+    let door = stage.process("gateway").await;
+    let ada = stage.player(&door, "ada").await;
+    let mut stream = ada.stream(door.gateway(), None).await;
+    ready(&mut stream).await;
+    door.service().tell(ada.user, "unread").await;
+    let last = stream.expect("notification").await.id;
+    drop(stream);
+    let mark = json!({ "mark": "read", "up_to": 1 });
+    let (status, counts) = ada.post(door.gateway(), "/v1/notifications/mark", &mark).await;
+    assert_eq!((status, &counts["unread"]), (200, &json!(0)), "{counts}");
+
+    let mut resumed = ada.stream(door.gateway(), last).await;
+    assert_eq!(ready(&mut resumed).await["resumed"], true);
+    assert_eq!(resumed.expect("inbox").await.data, counts);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn everybody_is_told_in_their_language() {
     let stage = need!(Stage::start().await);
     let door = stage.process("gateway").await;
