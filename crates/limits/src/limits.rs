@@ -34,7 +34,7 @@ struct Parts {
 }
 
 impl Limits {
-    /// Limits in `hot`; keys there begin with `prefix`. Redis has `timeout` for a decision.
+    /// Makes limits that count in `redis_store`, under keys that begin with `prefix`. Redis has `timeout` for a decision.
     pub fn new(redis_store: &RedisStore, prefix: &str, timeout: Duration, metrics: Metrics) -> Self {
         let shared = match redis_store {
             RedisStore::Memory => None,

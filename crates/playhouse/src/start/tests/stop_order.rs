@@ -23,7 +23,7 @@ kind = "webhook"
 url = "http://127.0.0.1:9000"
 "#;
 
-/// Who leaves work to whom. Data that a loop hands on while it stops is still handled by the same process.
+/// Loops that hand work to another one, which stops later: the same process still handles what is handed over during the stop.
 const REQUIRED: [StopOrder; 3] = [
     // The recorder records the matches that engines leave.
     StopOrder { earlier: "matchmaking-engine", later: "matchmaking-recorder" },
