@@ -10,6 +10,8 @@ use crate::*;
 
 /// How much is read at once.
 const AT_ONCE: usize = 16 << 10;
+/// How often a stream may send counts before the event that a test waits for.
+const MOST_COUNTS: usize = 10;
 
 /// A stream. Dropping it closes the connection.
 pub(super) struct Stream {
@@ -147,26 +149,28 @@ impl Stream {
         }
     }
 
-    /// The next event, which has this name. Counts do not count unless they are asked for: a stream that finds itself behind its
-    /// inbox, which it may at any heartbeat, sends them again.
+    /// Returns the next event, which has this name. Some `inbox` events may come before it: a stream that finds itself behind its
+    /// inbox, which it may at any heartbeat, sends the counts again.
     pub(super) async fn expect(&mut self, name: &str) -> Told {
-        loop {
+        for _ in 0..=MOST_COUNTS {
             let told = self.next().await.unwrap_or_else(|| panic!("over, without {name}"));
             if told.name == name {
                 return told;
             }
             assert_eq!(told.name, "inbox", "instead of {name}: {told:?}");
         }
+        panic!("{MOST_COUNTS} times counts, and no {name}");
     }
 
-    /// The next event with these counts. Others may come before it, for the same reason.
+    /// Returns the next event with these counts. Some others may come before it, for the same reason.
     pub(super) async fn expect_counts(&mut self, counts: &Value) -> Told {
-        loop {
+        for _ in 0..=MOST_COUNTS {
             let told = self.expect("inbox").await;
             if told.data == *counts {
                 return told;
             }
         }
+        panic!("{MOST_COUNTS} times other counts than {counts}");
     }
 }
 
