@@ -59,6 +59,7 @@ fn cors(origins: &[Origin], methods: &BTreeSet<RouteMethod>) -> CorsLayer {
             clients::VERSION,
             HeaderName::from_static("x-request-id"),
             HeaderName::from_static("last-event-id"),
+            HeaderName::from_static("idempotency-key"),
         ])
         .expose_headers([
             RETRY_AFTER,

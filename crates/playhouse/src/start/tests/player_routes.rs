@@ -288,7 +288,10 @@ async fn pages_of_known_origins_may_use_the_methods_of_brought_routes() {
         assert_eq!(allowed.status, 200, "{method}");
         assert!(methods.contains(&method.to_string().as_str()), "{method}: {methods:?}");
     }
+        let preflight = preflight.header("access-control-request-headers", "idempotency-key");
 }
+        let headers: Vec<&str> = allowed.header("access-control-allow-headers").split(',').collect();
+        assert!(headers.contains(&"idempotency-key"), "{method}: {headers:?}");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn brought_routes_are_described_and_refuse_other_methods() {
