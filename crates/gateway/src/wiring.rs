@@ -1,6 +1,7 @@
 //! The wiring of the gateway: who vouches for players, and the listener for them.
 
 mod identity;
+mod routes;
 mod settings;
 
 use std::sync::Arc;
@@ -20,11 +21,12 @@ use utoipa::openapi::OpenApi;
 
 use self::identity::{BuiltinIssuer, Identity};
 use crate::config::Config;
-use crate::http::Api;
+use crate::http::{Api, rows};
 use crate::metrics::Metrics;
 use crate::services::IssuedServices;
 use crate::{Brought, Gateway, Parts};
 
+const NAME: &str = "gateway";
 /// Where the builtin issuer is, on the gateway's own address.
 const ISSUER: &str = "/issuer";
 /// The longest downtime of loops that players wait for, however long Redis was away.
@@ -38,7 +40,7 @@ pub struct Wiring;
 
 impl Service for Wiring {
     fn name(&self) -> &'static str {
-        "gateway"
+        NAME
     }
 
     fn gateway_api(&self) -> Option<OpenApi> {
@@ -106,6 +108,7 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
     });
     let gateway = gateway.map_err(|source| OpenError::unusable("gateway.session.keys", source))?;
 
+    routes::check(&rows(), context.services)?;
     let brought = Brought { routes: context.services.player_routes(), provided: context.provided.clone() };
     let issuer = identity.builtin.as_ref().map(|builtin| (ISSUER, builtin.routes()));
     Ok(Opened {

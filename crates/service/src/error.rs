@@ -19,6 +19,11 @@ pub enum OpenError {
         "{provided} is provided twice, by {first:?} and by {second:?}; services find it by its type, so one of them must provide it"
     )]
     ProvidedTwice { provided: String, first: &'static str, second: &'static str },
+    #[error(
+        "the player routes {first} of {first_service:?} and {second} of {second_service:?} are for the same requests; change one of \
+         the paths"
+    )]
+    RouteTwice { first: String, first_service: &'static str, second: String, second_service: &'static str },
 }
 
 impl OpenError {

@@ -98,15 +98,20 @@ struct Answer {
 
 impl World {
     async fn start(file: &str) -> Self {
-        const SERVICES: Services = Services(&[
-            &outbox::Wiring,
-            &account::Wiring,
-            &entitlement::Wiring,
-            &notification::Wiring,
-            &matchmaking::Wiring,
-            &Echo,
-            &gateway::Wiring,
-        ]);
+        Self::try_start(file, Self::SERVICES).await.unwrap()
+    }
+
+    const SERVICES: Services = Services(&[
+        &outbox::Wiring,
+        &account::Wiring,
+        &entitlement::Wiring,
+        &notification::Wiring,
+        &matchmaking::Wiring,
+        &Echo,
+        &gateway::Wiring,
+    ]);
+
+    async fn try_start(file: &str, services: Services) -> Result<Self, StartError> {
         // Fails where another test was first.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let listen = "[listen]\ngateway = \"127.0.0.1:0\"\ninternal = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n\
@@ -116,15 +121,15 @@ impl World {
         let sockets = Sockets::bind(&settings).await.unwrap();
         let at: Value = serde_json::from_str(&sockets.addresses().unwrap().to_json(None)).unwrap();
         let (id, clock) = (ProcessId::generate(), Clock::system());
-        Start { id, clock, settings, sockets, services: SERVICES }.run(&mut process).await.unwrap();
+        Start { id, clock, settings, sockets, services }.run(&mut process).await?;
         let address = |name: &str| at[name].as_str().unwrap().to_owned();
-        Self {
+        Ok(Self {
             client: Client::builder().redirect(Policy::none()).timeout(PATIENCE).build().unwrap(),
             gateway: address("gateway"),
             admin: address("admin"),
             _process: process,
             _folder: folder,
-        }
+        })
     }
 
     fn request(&self, method: RouteMethod, path: &str) -> RequestBuilder {
@@ -283,15 +288,15 @@ async fn pages_of_known_origins_may_use_the_methods_of_brought_routes() {
     let url = format!("http://{}{PATH}", world.gateway);
     for method in RouteMethod::ALL {
         let preflight = world.client.request(Method::OPTIONS, &url).header("origin", SITE);
+        let preflight = preflight.header("access-control-request-headers", "idempotency-key");
         let allowed = answer(preflight.header("access-control-request-method", method.to_string())).await;
+        let headers: Vec<&str> = allowed.header("access-control-allow-headers").split(',').collect();
+        assert!(headers.contains(&"idempotency-key"), "{method}: {headers:?}");
         let methods: Vec<&str> = allowed.header("access-control-allow-methods").split(',').collect();
         assert_eq!(allowed.status, 200, "{method}");
         assert!(methods.contains(&method.to_string().as_str()), "{method}: {methods:?}");
     }
-        let preflight = preflight.header("access-control-request-headers", "idempotency-key");
 }
-        let headers: Vec<&str> = allowed.header("access-control-allow-headers").split(',').collect();
-        assert!(headers.contains(&"idempotency-key"), "{method}: {headers:?}");
 
 #[tokio::test(flavor = "multi_thread")]
 async fn brought_routes_are_described_and_refuse_other_methods() {
@@ -306,4 +311,62 @@ async fn brought_routes_are_described_and_refuse_other_methods() {
     assert!(get("/docs").await.body.contains(PATH));
     let refused = answer(world.request(RouteMethod::Put, SMALL)).await;
     assert_eq!((refused.status, refused.header("allow")), (405, "POST"));
+}
+
+/// Brings one route.
+struct Clash(Row);
+
+impl Service for Clash {
+    fn name(&self) -> &'static str {
+        "clash"
+    }
+
+    fn player_routes(&self) -> Vec<PlayerRoute> {
+        vec![PlayerRoute::new(self.0, read)]
+    }
+
+    fn open<'a>(&'a self, _: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+        async { Ok(Opened::default()) }.boxed_local()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_routes_for_the_same_requests_do_not_start_and_their_services_are_named() {
+    macro_rules! with {
+        ($row:expr) => {
+            const {
+                Services(&[
+                    &outbox::Wiring,
+                    &account::Wiring,
+                    &entitlement::Wiring,
+                    &notification::Wiring,
+                    &matchmaking::Wiring,
+                    &Echo,
+                    &Clash($row),
+                    &gateway::Wiring,
+                ])
+            }
+        };
+    }
+    for (services, expected) in [
+        (
+            with!(Row::get("/v1/me", Who::Player, Class::Read)),
+            ["GET /v1/me of \"gateway\"", "GET /v1/me of \"clash\""],
+        ),
+        (
+            with!(Row::get(PATH, Who::Player, Class::Read)),
+            ["GET /v1/echo of \"echo\"", "GET /v1/echo of \"clash\""],
+        ),
+        (
+            with!(Row::new(RouteMethod::Put, "/v1/matchmaking/tickets/{other}", Who::Player, Class::Write)),
+            [
+                "GET /v1/matchmaking/tickets/{ticket_id} of \"gateway\"",
+                "PUT /v1/matchmaking/tickets/{other} of \"clash\"",
+            ],
+        ),
+    ] {
+        let error = World::try_start("", services).await.map(|_| ()).unwrap_err();
+        let text = base::error::chain(&error);
+        assert!(expected.iter().all(|part| text.contains(part)), "{text}");
+    }
 }

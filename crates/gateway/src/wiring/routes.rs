@@ -1,0 +1,52 @@
+//! Checks the routes that services bring.
+
+use std::collections::HashMap;
+
+use service::{OpenError, Row, Service, Services};
+
+use super::NAME;
+
+/// A route, and the service that it belongs to.
+#[derive(Clone, Copy)]
+struct Owned {
+    row: Row,
+    service: &'static str,
+}
+
+/// Refuses two routes for the same requests, with the names of their services. The router would panic and name neither.
+pub(super) fn check(own: &[Row], services: Services) -> Result<(), OpenError> {
+    let own = own.iter().map(|row| Owned { row: *row, service: NAME });
+    let of_service = |service: &'static dyn Service| {
+        let rows = service.player_routes().into_iter().map(|route| route.row);
+        rows.map(|row| Owned { row, service: service.name() })
+    };
+    let mut known: HashMap<String, Vec<Owned>> = HashMap::new();
+    for second in own.chain(services.iter().flat_map(of_service)) {
+        let same_shape = known.entry(shape(second.row.path)).or_default();
+        if let Some(first) = same_shape.iter().find(|first| is_conflict(&first.row, &second.row)) {
+            return Err(OpenError::RouteTwice {
+                first: name(&first.row),
+                first_service: first.service,
+                second: name(&second.row),
+                second_service: second.service,
+            });
+        }
+        same_shape.push(second);
+    }
+    Ok(())
+}
+
+/// Whether the router takes only one of two rows whose paths have the same shape. Methods share a path if it is written alike.
+fn is_conflict(first: &Row, second: &Row) -> bool {
+    first.method == second.method || first.path != second.path
+}
+
+/// A path without the names of its parameters.
+fn shape(path: &str) -> String {
+    let part = |part: &str| if part.starts_with('{') { "{}".to_owned() } else { part.to_owned() };
+    path.split('/').map(part).collect::<Vec<_>>().join("/")
+}
+
+fn name(row: &Row) -> String {
+    format!("{} {}", row.method, row.path)
+}
