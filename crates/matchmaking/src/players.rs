@@ -27,8 +27,8 @@ use bytes::Bytes;
 use futures::{Stream, StreamExt};
 use http_server::Connection;
 use live::{Live, Player};
-use runtime::Drain;
 use runtime::lifecycle::LoopError;
+use runtime::{Drain, fault};
 
 use crate::error::Error;
 use crate::frontend::{Frontend, ticket_id};
@@ -138,6 +138,7 @@ impl Players {
                 let ticket = PlayerTicket::read(user, &id, &found).ok_or(Error::NotFound(id))?;
                 let created = outcome == "made";
                 if created {
+                    fault::point("matchmaking.joined");
                     self.publish_created(user).await;
                 }
                 Ok(Joined { ticket, created })
@@ -148,7 +149,7 @@ impl Players {
     /// Makes the player's streams look for the new ticket. From then on each of them [watches](Self::watch) it, and so receives
     /// its assignment or its end.
     async fn publish_created(&self, user: Uuid) {
-        // While Redis is away, streams find the ticket when they connect again.
+        // If this fails, streams find the ticket at their next heartbeat.
         let _ = self.live.publish::<TicketCreated>(Player(user), ()).await;
     }
 

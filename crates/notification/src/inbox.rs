@@ -7,8 +7,9 @@ use base::Clock;
 use base::id::Uuid;
 use db::Db;
 use live::{Live, Player};
+use runtime::fault;
 
-use crate::model::{Counts, Mark, Notification};
+use crate::model::{Counts, Head, Mark, Notification};
 use crate::store::{self, Filter, Found, InboxReader, Kept, Marking, Which};
 use crate::topics::CountsChanged;
 use crate::{Config, Error, NotificationId};
@@ -75,7 +76,7 @@ impl Inbox {
         limit: u32,
     ) -> Result<Page, Error> {
         let now = self.clock.now();
-        let head = self.head(user).await?;
+        let head = self.head(user).await?.position;
         let reading = async {
             let connection = &mut self.db.connection().await?;
             let mut reader = InboxReader { db: &self.db, connection, user, now };
@@ -108,20 +109,27 @@ impl Inbox {
         Ok(self.db.bounded(reading).await?)
     }
 
-    /// The position of the last notification that the user was ever given; 0 before the first.
-    pub async fn head(&self, user: Uuid) -> Result<i64, Error> {
+    /// Reads the counts, and how many marks they contain at least.
+    pub async fn counts_and_marks(&self, user: Uuid) -> Result<(Counts, i64), Error> {
+        // In this order: a mark between the two reads is in the counts and not in the number, which costs one more read.
+        let marks = self.head(user).await?.marks;
+        Ok((self.counts(user).await?, marks))
+    }
+
+    /// Reads how far a user's inbox is.
+    pub async fn head(&self, user: Uuid) -> Result<Head, Error> {
         Ok(self.heads(&[user]).await?.remove(&user).unwrap_or_default())
     }
 
-    /// The same, of several users: those who were ever given any.
-    pub async fn heads(&self, users: &[Uuid]) -> Result<HashMap<Uuid, i64>, Error> {
+    /// Reads how far the inboxes of several users are: those who were ever given a notification.
+    pub async fn heads(&self, users: &[Uuid]) -> Result<HashMap<Uuid, Head>, Error> {
         Ok(store::heads(&self.db, users).await?)
     }
 
     /// What comes behind a position, in order, and not more than so many.
     pub async fn after(&self, user: Uuid, position: i64, limit: u32) -> Result<Rest, Error> {
         // In this order: what is in the inbox up to the head is there by the time it is read.
-        let head = self.head(user).await?;
+        let head = self.head(user).await?.position;
         let now = self.clock.now();
         let reading = async {
             let connection = &mut self.db.connection().await?;
@@ -149,9 +157,10 @@ impl Inbox {
         let marking = Marking { user, which, mark, kept: self.kept };
         let changed =
             db::retrying(db::Error::is_conflict, || self.db.bounded(self.try_mark(marking))).await?;
+        fault::point("notification.marked");
         let counts = self.counts(user).await?;
         if changed > 0 {
-            // For the player's other devices, which show old counts if this fails.
+            // For the player's other devices. If this fails, their streams find out at a heartbeat.
             let _ = self.live.publish::<CountsChanged>(Player(user), counts).await;
         }
         Ok(counts)

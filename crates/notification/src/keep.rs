@@ -46,7 +46,7 @@ impl Notifications {
     }
 }
 
-/// Compares the positions of the streams of this process with their inboxes, in case a live message was lost.
+/// Compares what the streams of this process know with their inboxes, in case a live message was lost or never published.
 #[derive(Clone, Debug)]
 pub struct Watch {
     live: Live,
@@ -67,7 +67,7 @@ impl Watch {
             let users: Vec<_> = some.iter().map(|(player, _)| player.0).collect();
             let heads = self.inbox.heads(&users).await?;
             for (player, position) in some {
-                if heads.get(&player.0).is_some_and(|head| head > position) {
+                if heads.get(&player.0).is_some_and(|head| head.version() > *position) {
                     self.live.gap(player);
                     self.metrics.repaired();
                     behind += 1;

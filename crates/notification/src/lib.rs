@@ -55,7 +55,7 @@ pub use inbox::{Inbox, MOST_MARKED, Marked, Page, Rest};
 pub use intake::{Intake, Taken};
 pub use keep::Watch;
 pub use metrics::Metrics;
-pub use model::{Channel, Counts, Mark, Notification, NotificationId, Text, Texts};
+pub use model::{Channel, Counts, Head, Mark, Notification, NotificationId, Text, Texts};
 pub use rules::{Rules, Wrong};
 pub use send::{Content, MOST_USERS, Recipients, Request, Sent};
 pub use store::Filter;
@@ -103,5 +103,6 @@ pub const MIGRATIONS: Migrations = Migrations {
         migration!(11, "notification_live_by_user", "0011_notification_live_by_user.sql"),
         migration!(12, "notification_log_by_user", "0012_notification_log_by_user.sql"),
         migration!(13, "notification_webhook_by_user", "0013_notification_webhook_by_user.sql"),
+        migration!(14, "notification_head_marks", "0014_notification_head_marks.sql"),
     ],
 };

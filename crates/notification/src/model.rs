@@ -165,6 +165,23 @@ pub enum Mark {
     Unarchived,
 }
 
+/// How far a user's inbox is. Both numbers only grow.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// The position of the last notification that the user was ever given; 0 before the first.
+    pub position: i64,
+    /// How often the user's marks have changed the counts.
+    pub marks: i64,
+}
+
+impl Head {
+    /// Returns a number that grows with each of them. A stream reports the sum of what it knows, which is smaller if and only if it
+    /// is behind in either.
+    pub const fn version(self) -> i64 {
+        self.position + self.marks
+    }
+}
+
 /// How many there are that the player has not dealt with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {

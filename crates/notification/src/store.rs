@@ -13,7 +13,7 @@ use base::Timestamp;
 use base::id::Uuid;
 use db::{Db, Error, InsertText, Tx, Value};
 
-use crate::model::{Addressed, Notification};
+use crate::model::{Addressed, Head, Notification};
 use crate::service::MadeOne;
 
 pub(crate) use self::destinations::{disable, disabled, enable};
@@ -150,18 +150,19 @@ async fn reserve_some(tx: &mut Tx, counts: &[(Uuid, i64)]) -> Result<Vec<(Uuid, 
     Ok(counts.iter().filter_map(before).collect())
 }
 
-/// The last positions of these users, as far as they have any.
-pub(crate) async fn heads(db: &Db, users: &[Uuid]) -> Result<HashMap<Uuid, i64>, Error> {
-    const HEADS: &str =
-        "SELECT user_id, position FROM notification_head WHERE erased_at IS NULL AND user_id IN ({list})";
+/// Reads the heads of these users, as far as they have any.
+pub(crate) async fn heads(db: &Db, users: &[Uuid]) -> Result<HashMap<Uuid, Head>, Error> {
+    const HEADS: &str = "SELECT user_id, position, marks FROM notification_head \
+        WHERE erased_at IS NULL AND user_id IN ({list})";
     let ids = all_bytes(users);
     let (text, padding) = db::list_text(HEADS, ids.len());
     let reading = async {
         let mut connection = db.connection().await?;
-        let rows: Vec<(Vec<u8>, i64)> = db::on!(connection, raw => {
+        let rows: Vec<(Vec<u8>, i64, i64)> = db::on!(connection, raw => {
             db::bind_list!(sqlx::query_as(text), ids, padding).fetch_all(raw).await?
         });
-        Ok(rows.iter().map(|(user, head)| (uuid(user), *head)).collect())
+        let head = |position, marks| Head { position, marks };
+        Ok(rows.iter().map(|(user, position, marks)| (uuid(user), head(*position, *marks))).collect())
     };
     db.bounded(reading).await
 }

@@ -40,6 +40,9 @@ const RETRY_SPREAD: u64 = 800;
 trait Source: Send + 'static {
     /// The next one. May be dropped and called again at any time.
     fn next(&mut self) -> impl Future<Output = Next> + Send;
+
+    /// Notes that a heartbeat has passed: the time to look for what no live message announced.
+    fn heartbeat(&mut self) {}
 }
 
 /// What is told next.
@@ -124,6 +127,7 @@ impl<S: Source> Following<S> {
             _ = self.heartbeat.tick() => {
                 // Boxed, as it is rare and large.
                 if Box::pin(self.gateway.sessions.is_still_signed_in(&self.caller)).await {
+                    self.source.heartbeat();
                     Next::Event(Bytes::from_static(b":\n\n"))
                 } else {
                     Next::End("the session has ended")

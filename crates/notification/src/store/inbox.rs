@@ -138,8 +138,10 @@ pub(crate) struct Marking<'a> {
     pub(crate) kept: Kept,
 }
 
-/// Marks notifications of a user; those that are marked so already stay as they are. Returns how many were changed.
+/// Marks notifications of a user, and counts that in their head. Those that have the mark already stay as they are. Returns how many
+/// were changed.
 pub(crate) async fn mark(tx: &mut Tx, marking: Marking<'_>, now: Timestamp) -> Result<u64, Error> {
+    const COUNT: &str = "UPDATE notification_head SET marks = marks + 1 WHERE user_id = ?";
     let Marking { user, which, mark, kept } = marking;
     let at = now.as_millis();
     let least = tx.dialect().pick("MIN", "LEAST");
@@ -182,6 +184,11 @@ pub(crate) async fn mark(tx: &mut Tx, marking: Marking<'_>, now: Timestamp) -> R
         };
         query.execute(connection).await?.rows_affected()
     });
+    if changed > 0 {
+        db::on!(tx, connection => {
+            sqlx::query(COUNT).bind(user.as_bytes().to_vec()).execute(connection).await?;
+        });
+    }
     Ok(changed)
 }
 

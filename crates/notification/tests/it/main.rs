@@ -32,8 +32,8 @@ use hierlock::{Locks, Options, Provision};
 use live::{Live, Message, Player, Received, Subscription, Topics};
 use notification::{
     Broadcasts, Channel, ChannelQueues, Check, Config, Counts, CountsChanged, Deliveries, EraseInbox, Filter,
-    Inbox, Intake, Language, Letter, Letters, Metrics, Notification, NotificationAdded, Notifications, Parts,
-    Rules, TemplateConfig, TextConfig, TextTemplate, Webhooks,
+    Head, Inbox, Intake, Language, Letter, Letters, Metrics, Notification, NotificationAdded, Notifications,
+    Parts, Rules, TemplateConfig, TextConfig, TextTemplate, Webhooks,
 };
 use outbox::Outbox;
 use prometheus_client::encoding::text::encode;

@@ -1,7 +1,7 @@
 //! Live messages to the streams of players.
 
 use futures::StreamExt;
-use notification::Watch;
+use notification::{Mark, Marked, Watch};
 use testkit::Redis;
 
 use super::*;
@@ -54,7 +54,10 @@ async fn channels_and_payloads_stay_as_released() {
     running.stop().await;
 }
 
-testkit::on_all_stores!(a_stream_that_missed_something_is_told_to_look);
+testkit::on_all_stores!(
+    a_stream_that_missed_something_is_told_to_look,
+    streams_learn_of_marks_whose_live_message_was_never_published
+);
 
 async fn a_stream_that_missed_something_is_told_to_look(place: &SqlPlace) {
     // Live messages of one process do not reach the other: each has its own store in process.
@@ -78,5 +81,28 @@ async fn a_stream_that_missed_something_is_told_to_look(place: &SqlPlace) {
     let second = follow(&house.live, ann).await;
     assert_eq!(watch.tick().await.unwrap(), 1);
     drop(second);
+    assert_eq!(watch.tick().await.unwrap(), 0);
+}
+
+async fn streams_learn_of_marks_whose_live_message_was_never_published(place: &SqlPlace) {
+    let house = House::open(place, Setup::default()).await;
+    let other = house.another(place, Setup::default()).await;
+    let registry = &mut Registry::default();
+    let watch = Watch::new(house.live.clone(), house.inbox.clone(), PATIENCE, Metrics::new(registry));
+    let ann = uuid(1);
+    events::sell(&other, ann, &["1", "2"]).await;
+    let mut stream = follow(&house.live, ann).await;
+    stream.set_position(house.inbox.head(ann).await.unwrap().version());
+    assert_eq!(watch.tick().await.unwrap(), 0);
+
+    other.inbox.mark(ann, &Marked::UpTo(1), Mark::Read).await.unwrap();
+    assert_eq!(watch.tick().await.unwrap(), 1);
+    assert_eq!(next(&mut stream).await, Received::Gap);
+    let (counts, marks) = house.inbox.counts_and_marks(ann).await.unwrap();
+    assert_eq!((counts.unread, marks), (1, 1));
+    stream.set_position(2 + marks);
+    assert_eq!(watch.tick().await.unwrap(), 0);
+    // Nothing changes, so nothing is read again.
+    other.inbox.mark(ann, &Marked::UpTo(1), Mark::Read).await.unwrap();
     assert_eq!(watch.tick().await.unwrap(), 0);
 }

@@ -7,7 +7,8 @@
 //!
 //! The inbox is the source of truth: the stream knows the client's position and reads on from there. A live message with the next
 //! notification saves it that read. So a client that reads slowly costs no memory here, and one that is cut off loses nothing.
-//! After a gap in the live messages the stream reads everything again: the inbox, its counts and the tickets.
+//! After a gap in the live messages the stream reads everything again: the inbox, its counts and the tickets. A publisher may die
+//! before it publishes: so at each heartbeat the inbox and the marks are compared (`notification::Watch`), and tickets looked up.
 
 mod tickets;
 
@@ -25,7 +26,7 @@ use futures::FutureExt;
 use http_server::{Connection, Problem, Query};
 use live::{Message, Player, Received, Subscription, Topics};
 use matchmaking::{PlayerTicket, Present, TicketCreated};
-use notification::{Counts, CountsChanged, Notification, NotificationAdded};
+use notification::{CountsChanged, Head, Notification, NotificationAdded};
 use runtime::Drain;
 use serde::Deserialize;
 use serde_json::json;
@@ -129,7 +130,7 @@ fn position(headers: &HeaderMap, query: Option<&str>) -> Result<Option<i64>, Pro
 #[derive(Debug)]
 enum PlayerMessage {
     Notification(Arc<Notification>),
-    Counts(Arc<Counts>),
+    CountsChanged,
     TicketCreated,
 }
 
@@ -138,7 +139,7 @@ impl Topics for PlayerMessage {
 
     fn read(message: &Message<Player>) -> Option<Self> {
         let notification = || message.read::<NotificationAdded>().map(Self::Notification);
-        let counts = || message.read::<CountsChanged>().map(Self::Counts);
+        let counts = || message.read::<CountsChanged>().map(|_| Self::CountsChanged);
         let ticket = || message.read::<TicketCreated>().map(|_| Self::TicketCreated);
         notification().or_else(counts).or_else(ticket)
     }
@@ -150,8 +151,8 @@ struct Start {
     subscription: Subscription<PlayerMessage>,
     /// The position that the client named, if it did.
     asked: Option<i64>,
-    /// The position of the player's last notification.
-    head: i64,
+    /// How far the player's inbox is.
+    head: Head,
 }
 
 struct Everything {
@@ -162,8 +163,10 @@ struct Everything {
     subscription: Subscription<PlayerMessage>,
     /// What is to be said first.
     greeting: Option<Bytes>,
-    /// Up to where the client has been told.
+    /// The position of the last notification that the client has.
     last: i64,
+    /// How many of the player's marks the client's counts contain.
+    marks: i64,
     /// What was read and is to be told, and up to where that leads.
     page: VecDeque<Notification>,
     page_end: i64,
@@ -186,16 +189,17 @@ impl Everything {
     ) -> Self {
         let Start { user, subscription, asked, head } = start;
         // An id that was never told is of another inbox, or of one that was restored: there is nothing to go on from.
-        let last = asked.filter(|asked| *asked <= head).unwrap_or(head);
+        let last = asked.filter(|asked| *asked <= head.position).unwrap_or(head.position);
         let is_resumed = asked == Some(last);
         let greeting = json!({ "last_event_id": last.to_string(), "resumed": is_resumed });
-        subscription.set_position(last);
+        subscription.set_position(last + head.marks);
         Self {
             greeting: Some(event_at(last, "ready", &greeting)),
-            inbox: if last < head { Due::now() } else { Due::default() },
+            inbox: if last < head.position { Due::now() } else { Due::default() },
             // A client that goes on keeps the counts that it had; they may have changed while it was cut off.
             counts: if is_resumed { Due::now() } else { Due::default() },
             last,
+            marks: head.marks,
             page: VecDeque::new(),
             page_end: last,
             tickets: Tickets::new(gateway.clone(), user, connection.clone()),
@@ -216,7 +220,12 @@ impl Everything {
     /// Says how far the client is.
     fn at(&mut self, position: i64) {
         self.last = self.last.max(position);
-        self.subscription.set_position(self.last);
+        self.report();
+    }
+
+    /// Reports what the client knows, for the comparison with the inbox at each heartbeat.
+    fn report(&self) {
+        self.subscription.set_position(self.last + self.marks);
     }
 
     /// The next of what was read.
@@ -256,10 +265,12 @@ impl Everything {
 
     /// Reads the counts of the inbox. Returns their event, or nothing if they cannot be read. Cancel safe, as [`read`](Self::read).
     async fn read_counts(&mut self) -> Option<Bytes> {
-        match self.gateway.inbox.counts(self.user).await {
-            Ok(counts) => {
+        match self.gateway.inbox.counts_and_marks(self.user).await {
+            Ok((counts, marks)) => {
                 self.counts.begin();
                 self.counts.succeeded();
+                self.marks = self.marks.max(marks);
+                self.report();
                 Some(event("inbox", &counts))
             }
             Err(error) => {
@@ -272,7 +283,7 @@ impl Everything {
 
     /// Handles a live message. Returns the event that it makes for the client, if any.
     fn received(&mut self, received: Received<PlayerMessage>) -> Option<Bytes> {
-        use PlayerMessage::{Counts, Notification, TicketCreated};
+        use PlayerMessage::{CountsChanged, Notification, TicketCreated};
         match received {
             Received::Gap => {
                 self.inbox.request();
@@ -289,7 +300,11 @@ impl Everything {
                 self.inbox.request();
                 None
             }
-            Received::Message(Counts(counts)) => Some(event("inbox", &*counts)),
+            // Its counts may be older than those of the message before: two processes publish after their commits, in any order.
+            Received::Message(CountsChanged) => {
+                self.counts.request();
+                None
+            }
             Received::Message(TicketCreated) => {
                 self.tickets.look();
                 None
@@ -306,6 +321,12 @@ impl Everything {
 }
 
 impl Source for Everything {
+    fn heartbeat(&mut self) {
+        if !self.gateway.players.queues().is_empty() {
+            self.tickets.look();
+        }
+    }
+
     async fn next(&mut self) -> Next {
         if let Some(greeting) = self.greeting.take() {
             return Next::Event(greeting);

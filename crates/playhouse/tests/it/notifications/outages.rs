@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use reqwest::Method;
 use serde_json::json;
 use testkit::{Proxy, eventually, free_port, need};
 use tokio::task::JoinSet;
@@ -108,7 +109,34 @@ async fn a_redis_that_says_nothing_holds_up_no_stream() {
     }
 }
 
-/// Counts have no position that a heartbeat could compare: after a gap they are read.
+/// The process dies after its commit and before it publishes: nobody receives a message, and no connection is lost.
+#[tokio::test(flavor = "multi_thread")]
+async fn changes_of_a_process_that_died_before_it_published_are_sent_at_a_heartbeat() {
+    let stage = need!(Stage::start().await);
+    stage.configure("[matchmaking.queues.duel]\n");
+    let other = stage.process("gateway").await;
+    let ada = stage.player(&other, "ada").await;
+    let mut stream = ada.stream(other.gateway(), None).await;
+    stream.expect("ready").await;
+    other.service().tell(ada.user, "unread").await;
+    stream.expect("notification").await;
+    let dies_after = async |point: &str, path: &str, body: &Value| {
+        let doomed = Process::start(&stage.program("gateway").env("TESTKIT_FAULT", point)).await;
+        let request = ada.request(Method::POST, doomed.gateway(), path).json(body);
+        assert!(request.send().await.is_err(), "{point}: it has answered");
+        doomed.running.wait(PATIENCE).await;
+    };
+
+    let mark = json!({ "mark": "read", "up_to": 1 });
+    dies_after("notification.marked", "/v1/notifications/mark", &mark).await;
+    stream.expect_counts(&json!({ "unread": 0, "unseen": 0 })).await;
+
+    dies_after("matchmaking.joined", "/v1/matchmaking/tickets", &json!({ "queue": "duel" })).await;
+    let ticket = stream.expect("ticket").await;
+    assert_eq!(ticket.data["state"], "WAITING", "{ticket:?}");
+}
+
+/// A gap makes a stream read its counts.
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_that_changed_while_redis_was_away_are_sent_when_it_is_back() {
     let stage = need!(Stage::start().await);

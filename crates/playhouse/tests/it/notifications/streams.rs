@@ -156,6 +156,25 @@ async fn counts_that_changed_while_a_client_was_cut_off_are_sent_when_it_resumes
     assert_eq!(resumed.expect("inbox").await.data, counts);
 }
 
+/// Two processes publish after their commits, in any order: the last message may have the older counts.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_reads_the_counts_and_does_not_trust_those_of_a_message() {
+    let stage = need!(Stage::start().await);
+    let door = stage.process("gateway").await;
+    let ada = stage.player(&door, "ada").await;
+    let mut stream = ada.stream(door.gateway(), None).await;
+    ready(&mut stream).await;
+    door.service().tell(ada.user, "unread").await;
+    stream.expect("notification").await;
+    let mut connection = stage.fleet.redis.keyspace().connect().await;
+    let late = json!({ "counts": { "unread": 7, "unseen": 7 } }).to_string();
+    let mut publish = redis::cmd("PUBLISH");
+    publish.arg(format!("live:{}", ada.user)).arg(late);
+    let heard: u64 = publish.query_async(&mut connection).await.unwrap();
+    assert_eq!(heard, 1);
+    assert_eq!(stream.expect("inbox").await.data, json!({ "unread": 1, "unseen": 1 }));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_is_told_in_their_language() {
     let stage = need!(Stage::start().await);
