@@ -91,7 +91,12 @@ impl Code {
 
     /// The stable `type` of the problem document, a URN so that it promises no page.
     pub fn problem_type(self) -> String {
-        format!("urn:playhouse:problem:{}", self.row().slug)
+        Self::problem_type_of(self.row().slug)
+    }
+
+    /// Returns the `type` of a problem document with a cause of its own, such as `drops:sold-out`.
+    pub fn problem_type_of(cause: &str) -> String {
+        format!("urn:playhouse:problem:{cause}")
     }
 
     pub const fn title(self) -> &'static str {

@@ -4,24 +4,35 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use base::Code;
 use base::id::RequestId;
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::{HeaderName, HeaderValue, StatusCode};
 use serde_json::{Map, Value, json};
 
 const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const GRPC_MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 
+/// How many seconds a caller waits before it repeats a request that could not be served, where the handler names no time.
+const RETRY_SECONDS: u16 = 1;
+
 /// An error for the caller. What happened inside is logged by whoever makes one, and is not in here.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     code: Code,
+    cause: Option<&'static str>,
     detail: Option<String>,
     members: Vec<(&'static str, Value)>,
 }
 
 impl Problem {
     pub const fn new(code: Code) -> Self {
-        Self { code, detail: None, members: Vec::new() }
+        Self { code, cause: None, detail: None, members: Vec::new() }
+    }
+
+    /// Names the cause, where programs tell several causes of one code apart. The `type` of the document is then
+    /// `urn:playhouse:problem:CAUSE`. A cause never changes its name.
+    pub const fn cause(mut self, cause: &'static str) -> Self {
+        self.cause = Some(cause);
+        self
     }
 
     /// What the caller can do about it.
@@ -43,8 +54,9 @@ impl Problem {
             self.render_grpc(&mut response);
             return response;
         }
+        let problem_type = self.cause.map_or_else(|| self.code.problem_type(), Code::problem_type_of);
         let every = [
-            ("type", json!(self.code.problem_type())),
+            ("type", json!(problem_type)),
             ("title", json!(self.code.title())),
             ("status", json!(self.code.http_status())),
             ("detail", json!(self.detail)),
@@ -53,7 +65,11 @@ impl Problem {
         let members = self.members.iter().cloned().chain(every);
         let document: Map<String, Value> = members.map(|(name, value)| (name.to_owned(), value)).collect();
         *response.body_mut() = Body::from(Value::Object(document).to_string());
-        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/problem+json"));
+        if self.code == Code::Unavailable {
+            headers.entry(RETRY_AFTER).or_insert_with(|| HeaderValue::from(RETRY_SECONDS));
+        }
         response
     }
 

@@ -14,6 +14,8 @@ fn service() -> (Served, Metrics) {
     let metrics = Metrics::new("0");
     let router = Router::new()
         .route("/gone", post(async || Problem::new(Code::NotFound)))
+        .route("/away", get(async || Problem::new(Code::Unavailable)))
+        .route("/sold-out", get(async || Problem::new(Code::Conflict).cause("shop:sold-out")))
         .route("/hello/{name}", get(async || "hello"))
         .route("/panic", get(panics))
         .route(
@@ -72,6 +74,19 @@ async fn errors_are_problem_documents() {
     assert_eq!(
         (response.status().as_u16(), &response.headers()["retry-after"]),
         (503, &HeaderValue::from(3))
+    );
+    let (response, _) = ask(Request::builder().uri("/away")).await;
+    assert_eq!(response.headers()["retry-after"], "1", "every 503 says when to come back");
+}
+
+#[tokio::test]
+async fn a_cause_has_a_type_of_its_own() {
+    let (response, _) = ask(Request::builder().uri("/sold-out")).await;
+    assert!(response.headers().get("retry-after").is_none());
+    let document = json_of(response).await;
+    assert_eq!(
+        (&document["type"], &document["status"]),
+        (&json!("urn:playhouse:problem:shop:sold-out"), &json!(409))
     );
 }
 
