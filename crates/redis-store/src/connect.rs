@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures::{Stream, StreamExt};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubSink};
-use redis::{ErrorKind, IntoConnectionInfo, Msg};
+use redis::{IntoConnectionInfo, Msg};
 
 use crate::{Config, Error, HashTags, KeySpace};
 
@@ -159,7 +159,7 @@ impl Channels {
 
 async fn within<T>(timeout: Duration, opening: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     let opened = tokio::time::timeout(timeout, opening).await;
-    opened.unwrap_or_else(|_| Err(Error::Unreachable((ErrorKind::Io, "no answer in time").into())))
+    opened.unwrap_or_else(|_| Err(Error::silent()))
 }
 
 impl fmt::Debug for Redis {

@@ -18,6 +18,13 @@ pub enum Error {
     Command(#[source] RedisError),
 }
 
+impl Error {
+    /// Returns the error of a server that did not answer in time.
+    pub fn silent() -> Self {
+        Self::Unreachable((ErrorKind::Io, "no answer in time").into())
+    }
+}
+
 impl Coded for Error {
     fn code(&self) -> Code {
         match self {
