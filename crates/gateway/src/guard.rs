@@ -15,13 +15,14 @@ use axum::response::{IntoResponse, Response};
 use base::Code;
 use http_server::{Connection, Problem, client_address, counted_as};
 use limits::{Check, Rate, Verdict};
-use service::{Class, Row, SignedInUser, Who};
+use service::{Class, PlayerEvents, Row, SignedInPlayer, SignedInUser, Who};
 use sessions::{Caller, NotAuthenticated, Proof, SecurityEvent};
 
 use crate::Gateway;
 use crate::clients::{self, Client};
 use crate::config::LimitsConfig;
 use crate::harden::secured;
+use crate::http::brought_stream;
 
 /// On every request that changes something and has a session: a page of another site cannot send it without being asked for
 /// permission first.
@@ -58,14 +59,34 @@ pub(crate) async fn guard(
     let answering = async {
         match gateway.admitted(&row, request).await {
             Ok((request, client, verdict)) => {
-                let response = next.run(request).await;
+                let follower = Follower::of(&row, &request);
+                let mut response = next.run(request).await;
+                if let Some(Follower { caller, connection }) = follower
+                    && let Some(events) = PlayerEvents::take(&mut response)
+                {
+                    response = brought_stream(&gateway, caller, &connection, events);
+                }
                 gateway.finished(&row, &client, &verdict, response).await
             }
             Err((response, verdict)) => limited(response, verdict.as_ref()),
         }
     };
-    let answered = tokio::time::timeout(gateway.config.request_timeout, answering).await;
+    let answered = tokio::time::timeout(gateway.config.request_timeout + row.waits, answering).await;
     secured(answered.unwrap_or_else(|_| late()), gateway.is_https())
+}
+
+/// The caller of a route that a stream may come of, kept because the handler consumes the request.
+struct Follower {
+    caller: Caller,
+    connection: Connection,
+}
+
+impl Follower {
+    fn of(row: &Row, request: &Request) -> Option<Self> {
+        let extensions = request.extensions();
+        let (caller, connection) = (extensions.get::<Caller>()?, extensions.get::<Connection>()?);
+        (row.class == Class::Stream).then(|| Self { caller: caller.clone(), connection: connection.clone() })
+    }
 }
 
 type Admitted = (Request, Client, Verdict);
@@ -107,6 +128,7 @@ impl Gateway {
             self.check_csrf(row, &caller, request.headers(), address).map_err(refused)?;
             // For the handlers of services, which know users by their ids.
             request.extensions_mut().insert(SignedInUser(*caller.user().as_uuid()));
+            request.extensions_mut().insert(signed_in_player(&caller));
             request.extensions_mut().insert(caller);
         }
         request.extensions_mut().insert(client.clone());
@@ -185,6 +207,15 @@ impl Gateway {
         let mut hidden = self.clients.hidden(client, row.path).peekable();
         let response = if hidden.peek().is_some() { without(hidden, response).await } else { response };
         limited(response, Some(verdict))
+    }
+}
+
+/// What handlers and parts of services may know of a caller.
+pub(crate) fn signed_in_player(caller: &Caller) -> SignedInPlayer {
+    SignedInPlayer {
+        user: *caller.user().as_uuid(),
+        accounts: caller.known.accounts.iter().map(|account| *account.id.as_uuid()).collect(),
+        roles: caller.known.user.roles.iter().map(|role| role.word()).collect(),
     }
 }
 

@@ -36,6 +36,7 @@ use crate::harden::open_to;
 use crate::{Brought, Gateway};
 
 pub(crate) use docs::Description;
+pub(crate) use stream::brought_stream;
 
 const TICKET: &str = "/v1/matchmaking/tickets/{ticket_id}";
 /// How many items of a list are answered, if nothing is said; and at the most.

@@ -39,7 +39,7 @@ use redis_store::RedisStore;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde_json::Value;
-use service::{PlayerRoute, Provided, StreamConfig};
+use service::{HomePart, PlayerRoute, Provided, StreamConfig};
 use sessions::{Audit, CipherFailed, Origin, Sessions};
 use url::Url;
 
@@ -75,6 +75,9 @@ pub(crate) struct Parts {
     pub(crate) stream_config: StreamConfig,
     pub(crate) clock: Clock,
     pub(crate) metrics: Metrics,
+    /// What services bring to `/v1/home`, and what they read it from.
+    pub(crate) home_parts: Vec<HomePart>,
+    pub(crate) provided: Provided,
 }
 
 /// The routes that services bring, and what their handlers use.
@@ -106,6 +109,8 @@ pub(crate) struct Inner {
     stream_heartbeat: Duration,
     clock: Clock,
     metrics: Metrics,
+    home_parts: Vec<HomePart>,
+    provided: Provided,
 }
 
 impl Gateway {
@@ -135,6 +140,8 @@ impl Gateway {
             live: parts.live,
             streams: Streams::new(metrics.clone()),
             stream_heartbeat: parts.stream_config.heartbeat,
+            home_parts: parts.home_parts,
+            provided: parts.provided,
             config,
             sessions,
             clock,

@@ -104,6 +104,8 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         stream_config: *context.settings.get(),
         clock: context.clock.clone(),
         metrics: context.metrics.register(Metrics::new),
+        home_parts: context.services.home_parts(),
+        provided: context.provided.clone(),
         config: config.clone(),
     });
     let gateway = gateway.map_err(|source| OpenError::unusable("gateway.session.keys", source))?;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::rejection::{BytesRejection, FailedToBufferBody, JsonRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use base::Code;
@@ -39,13 +40,35 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     }
 }
 
+/// The body of a request as it was sent, byte by byte: what a signature covers. The limits are those of [`Body`].
+#[derive(Clone, Debug)]
+pub struct RawBody(pub Bytes);
+
+impl<S: Send + Sync> FromRequest<S> for RawBody {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let BodyTimeout(limit) = request.extensions().get().copied().unwrap_or_default();
+        match timeout(limit, Bytes::from_request(request, state)).await {
+            Ok(Ok(bytes)) => Ok(Self(bytes)),
+            Ok(Err(rejection)) => Err(Problem::new(code_of_bytes(&rejection)).detail(rejection.body_text())),
+            Err(_) => Err(Problem::new(Code::SlowRequest).detail("The body did not arrive in time.")),
+        }
+    }
+}
+
 fn code(rejection: &JsonRejection) -> Code {
-    use FailedToBufferBody::LengthLimitError;
     match rejection {
         JsonRejection::MissingJsonContentType(_) => Code::UnsupportedMediaType,
-        JsonRejection::BytesRejection(BytesRejection::FailedToBufferBody(LengthLimitError(_))) => {
-            Code::TooLarge
-        }
+        JsonRejection::BytesRejection(rejection) => code_of_bytes(rejection),
+        _ => Code::InvalidArgument,
+    }
+}
+
+fn code_of_bytes(rejection: &BytesRejection) -> Code {
+    use FailedToBufferBody::LengthLimitError;
+    match rejection {
+        BytesRejection::FailedToBufferBody(LengthLimitError(_)) => Code::TooLarge,
         _ => Code::InvalidArgument,
     }
 }

@@ -45,7 +45,7 @@ use metrics::{HttpLabels, HttpMetrics, ListenerLabels};
 pub use address::client_address;
 pub use admin::admin;
 pub use admission::counted_as;
-pub use body::{Body, BodyTimeout, Query};
+pub use body::{Body, BodyTimeout, Query, RawBody};
 pub use caller::{Caller, ConfiguredCaller, Credentials, Right, TokenHash, Vouch, bearer_token};
 pub use direct::Routes;
 use direct::Served;

@@ -54,7 +54,26 @@ pub(crate) fn gateway_document(services: Services) -> Value {
         ("504", "It took too long; try again"),
     ];
     let api = merged(services.iter().filter_map(Service::gateway_api));
-    described(&api, info, schemes, &refusals)
+    let mut document = described(&api, info, schemes, &refusals);
+    describe_home(&mut document, services);
+    document
+}
+
+/// Adds the parts of `/v1/home` that services bring, in the form that the gateway's own parts have.
+fn describe_home(document: &mut Value, services: Services) {
+    let schemas = &mut document["components"]["schemas"];
+    for part in services.home_parts() {
+        let own = schemas["Part_Me"].clone();
+        let mut with_data = own["oneOf"][0].clone();
+        with_data["properties"]["data"] = json!({ "$ref": format!("#/components/schemas/{}", part.schema) });
+        let name = format!("Part_{}", part.schema);
+        schemas["Home"]["properties"][part.name] = json!({ "$ref": format!("#/components/schemas/{name}") });
+        if let Some(required) = schemas["Home"]["required"].as_array_mut() {
+            required.push(json!(part.name));
+        }
+        schemas[name] =
+            json!({ "description": own["description"], "oneOf": [with_data, own["oneOf"][1].clone()] });
+    }
 }
 
 /// Merges the descriptions of several services into that of the first.

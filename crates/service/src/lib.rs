@@ -11,6 +11,8 @@
 
 mod context;
 mod error;
+mod events;
+mod home;
 mod listen;
 mod opened;
 mod player;
@@ -33,9 +35,11 @@ use utoipa::openapi::OpenApi;
 
 pub use context::{Context, GatewayListener, Stores};
 pub use error::OpenError;
+pub use events::{PlayerEvents, event};
+pub use home::HomePart;
 pub use listen::Listen;
 pub use opened::{Loop, Opened, StopOrder};
-pub use player::{Class, PlayerRoute, RouteMethod, Row, SignedInUser, Who};
+pub use player::{Class, PlayerRoute, RouteMethod, Row, SignedInPlayer, SignedInUser, Who};
 pub use provided::{Open, Provided};
 pub use reach::Reach;
 pub use role::{Role, Roles};
@@ -74,6 +78,11 @@ pub trait Service: Sync {
 
     /// Its routes for players. The gateway serves them behind its guard.
     fn player_routes(&self) -> Vec<PlayerRoute> {
+        Vec::new()
+    }
+
+    /// Its parts of `/v1/home`.
+    fn home_parts(&self) -> Vec<HomePart> {
         Vec::new()
     }
 

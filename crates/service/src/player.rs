@@ -1,6 +1,7 @@
 //! Routes of the gateway, and who calls them.
 
 use std::fmt;
+use std::time::Duration;
 
 use axum::extract::FromRequestParts;
 use axum::handler::Handler;
@@ -22,6 +23,8 @@ pub struct Row {
     pub class: Class,
     /// The largest body in bytes, where `gateway.max_body` is too much. Routes that only read have no body.
     pub max_body: Option<usize>,
+    /// How much longer than `gateway.request_timeout` a request may take, because it waits for something to happen.
+    pub waits: Duration,
 }
 
 /// The method of a route. Everything that depends on the method follows from here: CSRF protection, limits of bodies, CORS.
@@ -97,12 +100,17 @@ impl Row {
     }
 
     pub const fn new(method: RouteMethod, path: &'static str, who: Who, class: Class) -> Self {
-        Self { method, path, who, class, max_body: None }
+        Self { method, path, who, class, max_body: None, waits: Duration::ZERO }
     }
 
     /// Limits the body to `bytes`, if `gateway.max_body` is more.
     pub const fn with_max_body(self, bytes: usize) -> Self {
         Self { max_body: Some(bytes), ..self }
+    }
+
+    /// Lets requests wait for so long, beside `gateway.request_timeout`: for long polls.
+    pub const fn that_waits(self, at_most: Duration) -> Self {
+        Self { waits: at_most, ..self }
     }
 }
 
@@ -160,5 +168,22 @@ impl<S: Sync> FromRequestParts<S> for SignedInUser {
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
         parts.extensions.get::<Self>().copied().ok_or_else(|| Problem::new(Code::Unauthenticated))
+    }
+}
+
+/// What the gateway knows of the player who calls: as old as its cache of users.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SignedInPlayer {
+    pub user: Uuid,
+    /// The oldest first.
+    pub accounts: Vec<Uuid>,
+    pub roles: Vec<&'static str>,
+}
+
+impl<S: Sync> FromRequestParts<S> for SignedInPlayer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        parts.extensions.get::<Self>().cloned().ok_or_else(|| Problem::new(Code::Unauthenticated))
     }
 }

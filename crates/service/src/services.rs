@@ -7,7 +7,7 @@ use bus::EventKind;
 use db::Migrations;
 use http_server::Right;
 
-use crate::{PlayerRoute, Provided, Service};
+use crate::{HomePart, PlayerRoute, Provided, Service};
 
 /// The services of a program, in the order in which they are opened and their tables are made.
 #[derive(Clone, Copy)]
@@ -34,6 +34,10 @@ impl Services {
 
     pub fn player_routes(self) -> Vec<PlayerRoute> {
         self.iter().flat_map(Service::player_routes).collect()
+    }
+
+    pub fn home_parts(self) -> Vec<HomePart> {
+        self.iter().flat_map(Service::home_parts).collect()
     }
 
     pub fn operator_routes(self) -> Router<Provided> {

@@ -1,12 +1,16 @@
 //! Everything a player sees first, in one answer. Parts are fetched together, each with its own deadline; one that fails is
 //! missing beside those that work.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::extract::State;
 use entitlement::ListOptions;
+use futures::future::join_all;
 use http_server::Problem;
 use notification::Filter;
 use serde::Serialize;
+use serde_json::Value;
 use sessions::Caller;
 use utoipa::ToSchema;
 
@@ -15,6 +19,7 @@ use super::notifications::{Languages, NotificationList};
 use super::tickets::{TicketAnswer, TicketList};
 use super::{DEFAULT_LIMIT, failed};
 use crate::Gateway;
+use crate::guard::signed_in_player;
 
 /// How many notifications are seen first.
 const NEWEST: u32 = 20;
@@ -26,6 +31,10 @@ pub(crate) struct Home {
     entitlements: Part<PlayerEntitlements>,
     matchmaking: Part<TicketList>,
     notifications: Part<NotificationList>,
+    /// The parts that services bring. The document of the API describes each under its name.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    brought: BTreeMap<&'static str, Part<Value>>,
 }
 
 /// A part of an answer, or the word that it cannot be had now.
@@ -62,12 +71,19 @@ pub(super) async fn home(State(gateway): State<Gateway>, languages: Languages, c
         Ok(TicketList { tickets: tickets.into_iter().map(TicketAnswer::of).collect() })
     };
     let notifications = NotificationList::read(&gateway, &caller, &languages, Filter::Inbox, None, NEWEST);
-    let (entitlements, matchmaking, notifications) = futures::join!(
+    let brought = gateway.home_parts.iter().map(|part| async {
+        let read = part.read(gateway.provided.clone(), signed_in_player(&caller));
+        (part.name, gateway.part(part.name, read).await)
+    });
+    let (entitlements, matchmaking, notifications, brought) = futures::join!(
         gateway.part("entitlements", entitlements),
         gateway.part("matchmaking", matchmaking),
         gateway.part("notifications", notifications),
+        join_all(brought),
     );
-    Json(Home { account: Part::Ok { data: Me::of(&caller) }, entitlements, matchmaking, notifications })
+    let account = Part::Ok { data: Me::of(&caller) };
+    let brought = brought.into_iter().collect();
+    Json(Home { account, entitlements, matchmaking, notifications, brought })
 }
 
 impl Gateway {

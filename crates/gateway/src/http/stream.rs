@@ -15,9 +15,11 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use base::{Code, Timestamp};
 use bytes::Bytes;
+use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use http_server::Problem;
+use http_server::{Connection, Problem};
 use matchmaking::PlayerTicket;
+use runtime::Drain;
 use serde_json::json;
 use sessions::{Caller, Proof};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
@@ -73,6 +75,36 @@ fn answer(gateway: Gateway, caller: Caller, open: OpenStream, source: impl Sourc
     // Proxies that gather answers before they pass them on are told not to.
     headers.insert(HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
     response
+}
+
+/// The answer that sends the events of a service.
+pub(crate) fn brought_stream(
+    gateway: &Gateway,
+    caller: Caller,
+    connection: &Connection,
+    events: BoxStream<'static, Bytes>,
+) -> Response {
+    match open(gateway, &caller) {
+        Ok(open) => {
+            let source = BroughtEvents { events, drain: connection.drain().clone() };
+            answer(gateway.clone(), caller, open, source)
+        }
+        Err(refused) => *refused,
+    }
+}
+
+struct BroughtEvents {
+    events: BoxStream<'static, Bytes>,
+    drain: Drain,
+}
+
+impl Source for BroughtEvents {
+    async fn next(&mut self) -> Next {
+        tokio::select! {
+            event = self.events.next() => event.map_or(Next::End("nothing more will come"), Next::Event),
+            () = self.drain.requested() => Next::Reconnect("this process stops"),
+        }
+    }
 }
 
 struct Following<S> {

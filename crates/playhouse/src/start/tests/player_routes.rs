@@ -1,15 +1,18 @@
 //! Routes that a service brings to the gateway, in a process with real listeners.
 
 use axum::response::IntoResponse;
-use futures::FutureExt;
 use futures::future::LocalBoxFuture;
+use futures::{FutureExt, StreamExt};
 use http_server::Body;
 use reqwest::header::{HeaderMap, LOCATION, SET_COOKIE};
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, RequestBuilder};
 use serde::Deserialize;
 use serde_json::Value;
-use service::{Class, Open, PlayerRoute, RouteMethod, Row, Service, SignedInUser, Who};
+use service::{
+    Class, HomePart, Open, PlayerEvents, PlayerRoute, RouteMethod, Row, Service, SignedInPlayer,
+    SignedInUser, Who,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -21,6 +24,9 @@ const PATH: &str = "/v1/echo";
 /// Takes smaller bodies than the others.
 const SMALL: &str = "/v1/echo/small";
 const SMALL_BODY: usize = 64;
+/// A stream of one event, and one that waits for longer than a request may take.
+const EVENTS: &str = "/v1/echo/events";
+const LATE: &str = "/v1/echo/late";
 /// A page of another origin that may call.
 const SITE: &str = "https://www.example.com";
 
@@ -36,8 +42,15 @@ struct Sent {
     text: String,
 }
 
+#[derive(ToSchema, serde::Serialize)]
+struct EchoHome {
+    user_id: String,
+    accounts: usize,
+    roles: Vec<String>,
+}
+
 #[derive(OpenApi)]
-#[openapi(paths(read, write), tags((name = "echo", description = "Answers what was sent")))]
+#[openapi(paths(read, write), components(schemas(EchoHome)), tags((name = "echo", description = "Answers what was sent")))]
 struct Api;
 
 impl Service for Echo {
@@ -55,7 +68,19 @@ impl Service for Echo {
         let small = Row::post(SMALL, Who::Player, Class::Write).with_max_body(SMALL_BODY);
         let changing = changing.chain([small]).map(|row| PlayerRoute::new(row, write));
         let read = PlayerRoute::new(Row::get(PATH, Who::SignedIn, Class::Read), read);
-        changing.chain([read]).collect()
+        let events = PlayerRoute::new(Row::get(EVENTS, Who::Player, Class::Stream), events);
+        let waiting = Row::get(LATE, Who::Player, Class::Read).that_waits(PATIENCE);
+        changing.chain([read, events, PlayerRoute::new(waiting, late)]).collect()
+    }
+
+    fn home_parts(&self) -> Vec<HomePart> {
+        let echo = HomePart::new("echo", "EchoHome", async |_, player: SignedInPlayer| {
+            let roles = player.roles.iter().map(|role| (*role).to_owned()).collect();
+            let home = EchoHome { user_id: player.user.to_string(), accounts: player.accounts.len(), roles };
+            Ok(serde_json::to_value(home).unwrap())
+        });
+        let silent = HomePart::new("silent", "EchoHome", |_, _| std::future::pending());
+        vec![echo, silent]
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
@@ -79,6 +104,17 @@ async fn read(SignedInUser(user): SignedInUser, Open(Greeting(greeting)): Open<G
 )]
 async fn write(SignedInUser(user): SignedInUser, Body(sent): Body<Sent>) -> impl IntoResponse {
     Json(json!({ "user_id": user.to_string(), "length": sent.text.len() }))
+}
+
+async fn events() -> PlayerEvents {
+    let first = service::event(Some(7), "echo", &json!({ "text": "hi" }));
+    PlayerEvents::new(futures::stream::iter([first]).chain(futures::stream::pending()))
+}
+
+/// Answers after the time that other requests have.
+async fn late() -> &'static str {
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    "at last"
 }
 
 /// A process with the services of the product and [`Echo`].
@@ -369,4 +405,57 @@ async fn two_routes_for_the_same_requests_do_not_start_and_their_services_are_na
         let text = base::error::chain(&error);
         assert!(expected.iter().all(|part| text.contains(part)), "{text}");
     }
+}
+
+const SHORT: &str = "[gateway]\nrequest_timeout = \"1s\"\npart_timeout = \"500ms\"\nmax_streams = 1\n";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_route_that_waits_may_take_longer_than_others() {
+    let world = World::start(SHORT).await;
+    let token = world.token("ada", "player").await;
+    let late = answer(world.request(RouteMethod::Get, LATE).bearer_auth(&token)).await;
+    assert_eq!((late.status, late.body.as_str()), (200, "at last"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_brought_stream_is_served_and_counted_as_any() {
+    let world = World::start(SHORT).await;
+    let token = world.token("ada", "player").await;
+    let open = async || world.request(RouteMethod::Get, EVENTS).bearer_auth(&token).send().await.unwrap();
+    let mut stream = open().await;
+    assert_eq!(
+        (stream.status().as_u16(), &stream.headers()["content-type"]),
+        (200, &"text/event-stream".parse().unwrap())
+    );
+    let mut text = String::new();
+    while !text.contains("hi") {
+        let chunk = timeout(PATIENCE, stream.chunk()).await.unwrap().unwrap().unwrap();
+        text.push_str(std::str::from_utf8(&chunk).unwrap());
+    }
+    assert!(text.contains("id: 7\nevent: echo\ndata: {\"text\":\"hi\"}\n\n"), "{text}");
+    assert_eq!(open().await.status(), 429, "one stream is all that max_streams allows");
+    drop(stream);
+    testkit::eventually("the stream is free again", PATIENCE, async || {
+        match open().await.status().as_u16() {
+            200 => Ok(()),
+            other => Err(other.to_string()),
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn brought_parts_of_home_have_their_own_deadline_and_description() {
+    let world = World::start(SHORT).await;
+    let token = world.token("ada", "player").await;
+    let home = answer(world.request(RouteMethod::Get, "/v1/home").bearer_auth(&token)).await.json();
+    let me = &home["account"]["data"];
+    assert_eq!(home["echo"]["status"], "ok", "{home}");
+    assert_eq!(home["echo"]["data"], json!({ "user_id": me["user_id"], "accounts": 1, "roles": ["player"] }));
+    assert_eq!(home["silent"], json!({ "status": "unavailable" }));
+    let document = answer(world.request(RouteMethod::Get, "/openapi.json")).await.json();
+    let schemas = &document["components"]["schemas"];
+    assert_eq!(schemas["Home"]["properties"]["echo"]["$ref"], "#/components/schemas/Part_EchoHome");
+    let data = &schemas["Part_EchoHome"]["oneOf"][0]["properties"]["data"];
+    assert_eq!(data["$ref"], "#/components/schemas/EchoHome");
 }
