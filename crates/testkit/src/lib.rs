@@ -64,6 +64,7 @@ mod nats_server;
 mod need;
 mod npm;
 mod oidc_provider;
+mod payment_provider;
 mod port;
 mod process;
 mod program;
@@ -88,7 +89,9 @@ pub use nats_cluster::NatsCluster;
 pub use nats_server::{Nats, NatsBuilder, NatsKind, Streams};
 #[doc(hidden)]
 pub use need::or_skip;
+pub use npm::node;
 pub use oidc_provider::{Clients, OidcProvider, OidcProviderKind, Uris};
+pub use payment_provider::{Payment, PaymentProvider, PaymentWebhook};
 pub use port::free_port;
 pub use program::{Line, Program, Running, Stream};
 pub use proxy::{Bytes, Proxy};

@@ -13,15 +13,21 @@ pub(crate) struct Npm {
     npm: PathBuf,
 }
 
+/// Finds Node.js, for scripts that need no packages.
+pub fn node() -> Result<PathBuf, Error> {
+    installed::find(&["node", "nodejs"]).ok_or_else(|| missing("node"))
+}
+
+const fn missing(program: &'static str) -> Error {
+    Error::Missing { program, remedy: "`cargo xtask test` installs it" }
+}
+
 /// The name of the file that says which packages exactly.
 pub(crate) const LOCK: &str = "package-lock.json";
 
 impl Npm {
     pub(crate) fn find() -> Result<Self, Error> {
-        let missing = |program| Error::Missing { program, remedy: "`cargo xtask test` installs it" };
-        let node = installed::find(&["node", "nodejs"]).ok_or_else(|| missing("node"))?;
-        let npm = installed::find(&["npm"]).ok_or_else(|| missing("npm"))?;
-        Ok(Self { node, npm })
+        Ok(Self { node: node()?, npm: installed::find(&["npm"]).ok_or_else(|| missing("npm"))? })
     }
 
     /// A folder with these files, which are names and texts, and the packages that they ask for: exactly those of the lock file,

@@ -4,6 +4,8 @@
 //! with `webhook-id`, `webhook-timestamp` and `webhook-signature`. It tries once per call and says what came of it. What is tried
 //! again, and when, is for the caller to say: this crate keeps no messages.
 //!
+//! A [`Verifier`] is the other side: it verifies requests that somebody else has signed in this way.
+//!
 //! # Invariants
 //! - All [`Secrets`] of a destination sign each request, so a receiver that knows the old one or the new one verifies it.
 //! - No request goes to an address that is not public, unless `allow_networks` has it. What is judged is the address that is
@@ -27,6 +29,7 @@ mod guard;
 mod message;
 mod metrics;
 mod secret;
+mod verify;
 
 pub use config::Config;
 pub use destination::{Destination, Sent};
@@ -35,3 +38,4 @@ pub use guard::Forbidden;
 pub use message::{Id, Message, NotAnId, headers};
 pub use metrics::{Instruments, Metrics};
 pub use secret::{BadSecret, Secrets};
+pub use verify::{BadKey, Unverified, Verified, Verifier};

@@ -8,11 +8,11 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::secret::Secrets;
 
-const ID: HeaderName = HeaderName::from_static("webhook-id");
-const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
-const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
+pub(crate) const ID: HeaderName = HeaderName::from_static("webhook-id");
+pub(crate) const TIMESTAMP: HeaderName = HeaderName::from_static("webhook-timestamp");
+pub(crate) const SIGNATURE: HeaderName = HeaderName::from_static("webhook-signature");
 
-const MAX_ID: usize = 255;
+pub(crate) const MAX_ID: usize = 255;
 
 /// By what receivers tell messages apart: the same however often a message is tried.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,16 +9,16 @@ use aws_lc_rs::signature::Ed25519KeyPair;
 use base64::alphabet;
 use base64::engine::{DecodePaddingMode, Engine, GeneralPurpose, GeneralPurposeConfig};
 
-const SYMMETRIC: &str = "whsec_";
+pub(crate) const SYMMETRIC: &str = "whsec_";
 const PRIVATE: &str = "whsk_";
-const PUBLIC: &str = "whpk_";
+pub(crate) const PUBLIC: &str = "whpk_";
 
 /// How long a symmetric key is, in bytes.
-const SYMMETRIC_LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
+pub(crate) const SYMMETRIC_LENGTHS: std::ops::RangeInclusive<usize> = 24..=64;
 const SEED_LENGTH: usize = 32;
 
 /// Written with padding; read with and without it.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
+pub(crate) const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );

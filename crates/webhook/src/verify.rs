@@ -1,0 +1,277 @@
+//! Verifying what others have signed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::config::{Rejected, Setting, Value};
+use aws_lc_rs::hmac;
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use base::Timestamp;
+use base64::Engine;
+use http::{HeaderMap, HeaderName};
+
+use crate::message::{ID, SIGNATURE, TIMESTAMP};
+use crate::secret::{BASE64, PUBLIC, SYMMETRIC, SYMMETRIC_LENGTHS};
+
+/// How many signatures of a request are looked at: more than a sender has keys while it exchanges them.
+const MAX_SIGNATURES: usize = 16;
+const PUBLIC_LENGTH: usize = 32;
+
+/// The keys of a sender, any of which may have signed: while a key is exchanged, both the old one and the new one are known.
+#[derive(Clone)]
+pub struct Verifier {
+    keys: Arc<[Key]>,
+}
+
+enum Key {
+    /// HMAC-SHA256.
+    Symmetric(Box<hmac::Key>),
+    Ed25519(Vec<u8>),
+}
+
+/// The text is not a key. Says nothing of what it is instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadKey {
+    #[error("there is no key")]
+    None,
+    #[error("a key starts with {SYMMETRIC} or {PUBLIC}")]
+    Prefix,
+    #[error("what follows {SYMMETRIC} or {PUBLIC} must be base64")]
+    Encoding,
+    #[error(
+        "what follows {SYMMETRIC} must be {} to {} bytes, and what follows {PUBLIC} {PUBLIC_LENGTH}",
+        SYMMETRIC_LENGTHS.start(),
+        SYMMETRIC_LENGTHS.end()
+    )]
+    Length,
+}
+
+/// Why a request is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unverified {
+    #[error("the header {0} is missing or cannot be read")]
+    Header(&'static str),
+    /// A request that was recorded and is sent again much later, or a clock that is wrong.
+    #[error("webhook-timestamp is too far from the present time")]
+    Time,
+    #[error("no signature fits")]
+    Signature,
+}
+
+/// A request whose sender is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// The same however often the sender tries.
+    pub id: String,
+    /// When this attempt was sent, to the second.
+    pub sent_at: Timestamp,
+}
+
+impl Verifier {
+    /// Reads keys as Standard Webhooks writes them: `whsec_` (HMAC-SHA256) or `whpk_` (an ed25519 public key), and base64.
+    pub fn new<'a>(texts: impl IntoIterator<Item = &'a str>) -> Result<Self, BadKey> {
+        let keys: Arc<[Key]> = texts.into_iter().map(Key::read).collect::<Result<_, _>>()?;
+        if keys.is_empty() { Err(BadKey::None) } else { Ok(Self { keys }) }
+    }
+
+    /// Verifies that one of the keys has signed the request, at most `tolerance` from `now` in either direction.
+    pub fn verify(
+        &self,
+        headers: &HeaderMap,
+        body: &[u8],
+        now: Timestamp,
+        tolerance: Duration,
+    ) -> Result<Verified, Unverified> {
+        let text = |name: &HeaderName, shown| {
+            let value = headers.get(name).and_then(|value| value.to_str().ok());
+            value.filter(|value| !value.is_empty()).ok_or(Unverified::Header(shown))
+        };
+        let id = text(&ID, "webhook-id")?;
+        // A full stop in it could move the border between the id and the time.
+        if id.contains('.') || id.len() > crate::message::MAX_ID {
+            return Err(Unverified::Header("webhook-id"));
+        }
+        let seconds = text(&TIMESTAMP, "webhook-timestamp")?;
+        let signatures = text(&SIGNATURE, "webhook-signature")?;
+        let unreadable = Unverified::Header("webhook-timestamp");
+        let number: i64 = seconds.parse().map_err(|_| unreadable)?;
+        let sent_at = Timestamp::from_millis(number.checked_mul(1_000).ok_or(unreadable)?);
+        let content = [id.as_bytes(), b".", seconds.as_bytes(), b".", body].concat();
+        let is_signed = signatures
+            .split(' ')
+            .take(MAX_SIGNATURES)
+            .any(|signature| self.keys.iter().any(|key| key.fits(signature, &content)));
+        if !is_signed {
+            return Err(Unverified::Signature);
+        }
+        // Only after the signature: who cannot sign learns nothing about our clock.
+        if sent_at.distance(now) > tolerance {
+            return Err(Unverified::Time);
+        }
+        Ok(Verified { id: id.to_owned(), sent_at })
+    }
+}
+
+impl Key {
+    fn read(text: &str) -> Result<Self, BadKey> {
+        let decoded = |encoded: &str| BASE64.decode(encoded).map_err(|_| BadKey::Encoding);
+        if let Some(encoded) = text.strip_prefix(SYMMETRIC) {
+            let key = decoded(encoded)?;
+            if !SYMMETRIC_LENGTHS.contains(&key.len()) {
+                return Err(BadKey::Length);
+            }
+            return Ok(Self::Symmetric(Box::new(hmac::Key::new(hmac::HMAC_SHA256, &key))));
+        }
+        let Some(encoded) = text.strip_prefix(PUBLIC) else { return Err(BadKey::Prefix) };
+        let key = decoded(encoded)?;
+        if key.len() == PUBLIC_LENGTH { Ok(Self::Ed25519(key)) } else { Err(BadKey::Length) }
+    }
+
+    /// Compares in constant time.
+    fn fits(&self, signature: &str, content: &[u8]) -> bool {
+        let decoded = |prefix: &str| BASE64.decode(signature.strip_prefix(prefix)?).ok();
+        match self {
+            Self::Symmetric(key) => {
+                decoded("v1,").is_some_and(|found| hmac::verify(key, content, &found).is_ok())
+            }
+            Self::Ed25519(key) => decoded("v1a,")
+                .is_some_and(|found| UnparsedPublicKey::new(&ED25519, key).verify(content, &found).is_ok()),
+        }
+    }
+}
+
+impl fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Verifier({})", self.show())
+    }
+}
+
+/// A list of keys, of which a message repeats nothing.
+impl Setting for Verifier {
+    fn expected() -> String {
+        format!("a list of keys, each {SYMMETRIC} or {PUBLIC} followed by base64")
+    }
+
+    fn parse(value: &Value) -> Result<Self, Rejected> {
+        let texts: Vec<String> = Setting::parse(value)?;
+        Self::new(texts.iter().map(String::as_str)).map_err(|error| Rejected::because(error.to_string()))
+    }
+
+    fn show(&self) -> String {
+        let hidden = vec!["\"***\""; self.keys.len()];
+        format!("[{}]", hidden.join(", "))
+    }
+
+    fn is_secret() -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
+    use http::HeaderValue;
+
+    use super::*;
+    use crate::{Secrets, headers};
+
+    const NEW: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const OLD: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSx";
+    const SEED: &str = "VEVTVFNJR05JTkdLRVlET05PVFVTRVRISVNGT1JBTlk=";
+    const BODY: &[u8] = b"{\"test\": 2432232314}";
+    const SENT: Timestamp = Timestamp::from_millis(1_614_265_330_000);
+    const MINUTES: Duration = Duration::from_secs(300);
+
+    fn signed(secrets: &[&str]) -> HeaderMap {
+        let secrets = Secrets::new(secrets.iter().copied()).unwrap();
+        headers(&"msg_1".parse().unwrap(), SENT, BODY, Some(&secrets))
+    }
+
+    fn verify(keys: &[&str], headers: &HeaderMap) -> Result<Verified, Unverified> {
+        Verifier::new(keys.iter().copied()).unwrap().verify(headers, BODY, SENT, MINUTES)
+    }
+
+    fn public() -> String {
+        let pair = Ed25519KeyPair::from_seed_unchecked(&BASE64.decode(SEED).unwrap()).unwrap();
+        format!("whpk_{}", BASE64.encode(pair.public_key()))
+    }
+
+    #[test]
+    fn what_the_specification_signs_is_verified() {
+        let verifier = Verifier::new([NEW]).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.insert(ID, HeaderValue::from_static("msg_p5jXN8AQM9LWM0D4loKWxJek"));
+        headers.insert(TIMESTAMP, HeaderValue::from_static("1614265330"));
+        headers
+            .insert(SIGNATURE, HeaderValue::from_static("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="));
+        let verified = verifier.verify(&headers, BODY, SENT, MINUTES).unwrap();
+        assert_eq!((verified.id.as_str(), verified.sent_at), ("msg_p5jXN8AQM9LWM0D4loKWxJek", SENT));
+    }
+
+    #[test]
+    fn a_key_can_be_exchanged_on_either_side() {
+        let private = format!("whsk_{SEED}");
+        for (secrets, keys) in [
+            (&[OLD][..], &[NEW, OLD][..]),
+            (&[NEW, OLD], &[OLD]),
+            (&[private.as_str()], &[NEW, public().as_str()]),
+            (&[OLD, &private], &[NEW, public().as_str()]),
+        ] {
+            assert!(verify(keys, &signed(secrets)).is_ok(), "{keys:?}");
+        }
+        assert_eq!(verify(&[NEW], &signed(&[OLD])), Err(Unverified::Signature));
+        assert_eq!(verify(&[NEW], &signed(&[&private])), Err(Unverified::Signature));
+    }
+
+    #[test]
+    fn whatever_is_changed_is_refused() {
+        let verifier = Verifier::new([NEW]).unwrap();
+        let good = signed(&[NEW]);
+        let refused =
+            |headers: &HeaderMap, body: &[u8]| verifier.verify(headers, body, SENT, MINUTES).unwrap_err();
+        assert_eq!(refused(&good, b"{\"test\": 2432232315}"), Unverified::Signature);
+        for (name, value) in
+            [(ID, "msg_2"), (TIMESTAMP, "1614265331"), (SIGNATURE, "v1,AAAA"), (SIGNATURE, "x")]
+        {
+            let mut changed = good.clone();
+            changed.insert(name, HeaderValue::from_static(value));
+            assert_eq!(refused(&changed, BODY), Unverified::Signature, "{value}");
+        }
+        for (name, value) in
+            [(ID, "msg.1"), (ID, ""), (TIMESTAMP, "soon"), (TIMESTAMP, "9223372036854775807")]
+        {
+            let mut changed = good.clone();
+            changed.insert(name, HeaderValue::from_static(value));
+            assert!(matches!(refused(&changed, BODY), Unverified::Header(_)), "{value}");
+        }
+        for name in [ID, TIMESTAMP, SIGNATURE] {
+            let mut without = good.clone();
+            without.remove(name);
+            assert!(matches!(refused(&without, BODY), Unverified::Header(_)));
+        }
+    }
+
+    #[test]
+    fn an_old_request_is_refused_and_so_is_one_from_the_future() {
+        let verifier = Verifier::new([NEW]).unwrap();
+        let at = |millis: i64| {
+            let now = Timestamp::from_millis(SENT.as_millis() + millis);
+            verifier.verify(&signed(&[NEW]), BODY, now, MINUTES).map(drop)
+        };
+        assert_eq!([at(300_000), at(-300_000)], [Ok(()), Ok(())]);
+        assert_eq!([at(300_001), at(-300_001)], [Err(Unverified::Time), Err(Unverified::Time)]);
+    }
+
+    #[test]
+    fn only_keys_of_the_specified_form_are_read_and_none_is_shown() {
+        let bad = |text: &str| Verifier::new([text]).unwrap_err();
+        assert_eq!(bad("secret"), BadKey::Prefix);
+        assert_eq!(bad("whsec_not base64"), BadKey::Encoding);
+        assert_eq!(bad("whsec_AAAA"), BadKey::Length);
+        assert_eq!(bad("whpk_AAAA"), BadKey::Length);
+        assert_eq!(Verifier::new([]).unwrap_err(), BadKey::None);
+        let shown = format!("{:?}", Verifier::new([NEW]).unwrap());
+        assert_eq!(shown, "Verifier([\"***\"])");
+    }
+}
