@@ -4,6 +4,7 @@
 //! in the transaction that does what was asked for, so there is one just if it was done. A key that comes again with another
 //! request is a mistake of the caller's, which the fingerprint of the request shows.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use base::id::Uuid;
@@ -18,6 +19,9 @@ const MAX_LENGTH: usize = 255;
 const REMOVED_AT_ONCE: i64 = 500;
 
 const RECORD: &str = "INSERT INTO idempotency_keys (key_hash, fingerprint, user_id, answer, created_at)";
+
+const EARLIER_OF: &str =
+    "SELECT key_hash, fingerprint, answer FROM idempotency_keys WHERE key_hash IN ({list})";
 
 const REMOVE_SQLITE: &str = "DELETE FROM idempotency_keys WHERE key_hash IN (SELECT key_hash FROM idempotency_keys \
     WHERE created_at < CAST(unixepoch('subsec') * 1000 AS INTEGER) - ? ORDER BY created_at LIMIT ?)";
@@ -112,6 +116,26 @@ impl IdempotencyKey {
             sqlx::query_as(text).bind(self.hash()).bind(self.hash()).fetch_one(connection).await?
         });
         Ok(self.judge(fingerprint.as_deref(), answer))
+    }
+
+    /// Reads what is known of several requests in one query, in their order. As [`earlier`](Self::earlier), for many.
+    pub async fn earlier_of(tx: &mut Tx, keys: &[Self]) -> Result<Vec<Earlier>, Error> {
+        if keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let hashes: Vec<&[u8]> = keys.iter().map(Self::hash).collect();
+        let (text, padding) = crate::list_text(EARLIER_OF, hashes.len());
+        let rows: Vec<(Vec<u8>, Vec<u8>, Option<String>)> = crate::on!(tx, connection => {
+            crate::bind_list!(sqlx::query_as(text), hashes, padding).fetch_all(connection).await?
+        });
+        let by_hash = rows.into_iter().map(|(hash, fingerprint, answer)| (hash, (fingerprint, answer)));
+        let by_hash: HashMap<_, _> = by_hash.collect();
+        let judge = |key: &Self| {
+            // The same key may be asked for twice.
+            let (fingerprint, answer) = by_hash.get(key.hash()).cloned().unzip();
+            key.judge(fingerprint.as_deref(), answer.flatten())
+        };
+        Ok(keys.iter().map(judge).collect())
     }
 
     /// What is known of the request.
