@@ -118,6 +118,14 @@ impl Entitlements {
         Ok(answer)
     }
 
+    /// Returns how many units of a counted entitlement the account has, in the caller's transaction. None if there is no such entitlement
+    /// or it is not counted. Exact while the transaction holds the lock that [`begin`](Self::begin) takes.
+    pub async fn balance_in(&self, tx: &mut Tx, holding: &Holding) -> Result<Option<i64>, Error> {
+        // An earlier change of this transaction may wait for the commit.
+        tx.write().await?;
+        Ok(store::get_in(tx, holding).await?.and_then(|found| found.balance()))
+    }
+
     /// Checks what a caller asks for.
     fn request(&self, caller: &str, key: &str, changes: &[Change]) -> Result<Request, Error> {
         if !(1..=MAX_BATCH).contains(&changes.len()) {

@@ -220,6 +220,19 @@ pub(crate) async fn get(connection: &mut Conn, holding: &Holding) -> Result<Opti
     Ok(row.map(|row| read(row).1))
 }
 
+/// One entitlement as a transaction sees it.
+pub(crate) async fn get_in(tx: &mut Tx, holding: &Holding) -> Result<Option<Entitlement>, Error> {
+    let row: Option<EntitlementRow> = db::on!(tx, connection => {
+        sqlx::query_as(GET)
+            .bind(bytes(holding.user.as_uuid()))
+            .bind(bytes(holding.account.as_uuid()))
+            .bind(&holding.resource)
+            .fetch_optional(connection)
+            .await?
+    });
+    Ok(row.map(|row| read(row).1))
+}
+
 /// Those of an account, in the order of their resources.
 pub(crate) async fn list(
     connection: &mut Conn,
