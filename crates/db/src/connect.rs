@@ -287,6 +287,7 @@ async fn open_sqlite(path: &Path, config: &Config) -> Result<Pools, Error> {
     let writer = SqlitePoolOptions::new()
         .max_connections(1)
         .acquire_timeout(config.acquire_timeout)
+        .acquire_slow_threshold(config.acquire_timeout)
         .idle_timeout(None)
         .max_lifetime(None)
         .test_before_acquire(false)
@@ -311,6 +312,7 @@ async fn sqlite_readers(options: SqliteConnectOptions, config: &Config) -> Resul
     let pool = SqlitePoolOptions::new()
         .max_connections(config.max_connections)
         .acquire_timeout(config.acquire_timeout)
+        .acquire_slow_threshold(config.acquire_timeout)
         .test_before_acquire(false)
         .connect_with(options.create_if_missing(false).read_only(true));
     Ok(pool.await?)

@@ -45,6 +45,8 @@ pub(super) async fn open(url: &Url, config: &Config, outdated: &Outdated) -> Res
     let pool = MySqlPoolOptions::new()
         .max_connections(config.max_connections)
         .acquire_timeout(config.acquire_timeout)
+        // A crowd would fill the log with a line per request that waited, beside the metrics that say so.
+        .acquire_slow_threshold(config.acquire_timeout)
         // Those at rest are kept alive, and so never idle in the pool's terms. They end with their lifetime.
         .idle_timeout(None)
         .after_connect(move |connection, _| {
