@@ -110,7 +110,10 @@ async fn an_operator_sees_dead_letters_replays_and_discards_them() {
     let told = Told::start(&crm).await;
     let (code, none) = told.run(&["dlq", "list"]).await;
     assert_eq!((code, none.trim()), (0, "no dead letters"));
-    for key in ["1", "2", "3", "4", "5"] {
+    told.tell("1").await;
+    // Deliveries to one destination have no order, and the first is looked at below.
+    told.wait_for_letters(1).await;
+    for key in ["2", "3", "4", "5"] {
         told.tell(key).await;
     }
     let letters = told.wait_for_letters(5).await;
