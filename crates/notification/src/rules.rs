@@ -17,10 +17,36 @@ use crate::template::{Fields, Missing, TextTemplate};
 const MATCH_MADE: &str = "playhouse.match.made.v1";
 
 /// What we tell of our own events unless a template says otherwise: the event, the name of the template, title and body.
-const OURS: [(&str, &str, &str, &str); 3] = [
+const OURS: [(&str, &str, &str, &str); 9] = [
     ("playhouse.entitlement.granted.v1", "entitlement-granted", "You received {resource}", ""),
     ("playhouse.entitlement.revoked.v1", "entitlement-revoked", "{resource} was taken back", ""),
     (MATCH_MADE, "match-made", "Your match is ready", "Play at {connection}"),
+    (
+        "playhouse.drop.admitted.v1",
+        "drop-admitted",
+        "It is your turn: {drop_name}",
+        "Go in before {expires_at}",
+    ),
+    ("playhouse.drop.admission_expired.v1", "drop-admission-expired", "Your time in {drop_name} is over", ""),
+    (
+        "playhouse.drop.wait_ended.v1",
+        "drop-wait-ended",
+        "{drop_name} is over",
+        "You were in line, but {reason_text}",
+    ),
+    ("playhouse.order.paid.v1", "order-paid", "You bought {quantity} × {resource}", "Order {order_id}"),
+    (
+        "playhouse.order.refund_due.v1",
+        "order-refund-due",
+        "Your payment for {resource} will be refunded",
+        "Order {order_id} could not be delivered",
+    ),
+    (
+        "playhouse.payment.refund_due.v1",
+        "payment-refund-due",
+        "Your second payment will be refunded",
+        "Order {order_id} was paid before",
+    ),
 ];
 
 /// The field of an event that concerns several users.

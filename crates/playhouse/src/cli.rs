@@ -1,5 +1,6 @@
 //! The command line.
 
+mod drops;
 mod notifications;
 
 use std::path::PathBuf;
@@ -10,6 +11,7 @@ use http_server::Right;
 
 use crate::services::SERVICES;
 
+pub(crate) use drops::{CreateDrop, Drops, DropsCommand, Switch, WhichDrop};
 pub(crate) use notifications::{
     Broadcasts, BroadcastsCommand, Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand,
 };
@@ -37,6 +39,7 @@ pub enum Command {
     Dlq(Dlq),
     Webhooks(Webhooks),
     Broadcasts(Broadcasts),
+    Drops(Drops),
     Tickets(Tickets),
     Allocations(Allocations),
     Token(Token),

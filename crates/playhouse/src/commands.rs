@@ -7,6 +7,7 @@ mod config;
 mod dev;
 mod dlq;
 mod doctor;
+mod drops;
 mod locks;
 mod migrate;
 mod outbox;
@@ -61,6 +62,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Outbox(args) => runtime()?.block_on(outbox::run(args)),
         Command::Dlq(args) => runtime()?.block_on(dlq::run(args)),
         Command::Broadcasts(args) => runtime()?.block_on(broadcasts::run(args)),
+        Command::Drops(args) => runtime()?.block_on(drops::run(args)),
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),

@@ -135,7 +135,9 @@ impl Addresses {
         let at = |wanted| self.0.iter().find(|(listener, _)| *listener == wanted).map(|(_, address)| address);
         lines.push("\nTry:".to_owned());
         if let (Some(gateway), Some(admin)) = (at(Listener::Gateway), at(Listener::Admin)) {
-            lines.push(format!("  http://{gateway} in a browser: sign in as anybody, find a match"));
+            lines.push(format!(
+                "  http://{gateway} in a browser: sign in as anybody, find a match, buy in the demo drop"
+            ));
             // As it was started: it need not be on anybody's path.
             let program = std::env::args().next().unwrap_or_else(|| "playhouse".to_owned());
             lines.push(format!(

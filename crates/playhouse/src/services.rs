@@ -12,6 +12,7 @@ pub(crate) const SERVICES: Services = Services(&[
     &entitlement::Wiring,
     &notification::Wiring,
     &matchmaking::Wiring,
+    &drops::Wiring,
     &gateway::Wiring,
 ]);
 

@@ -17,8 +17,10 @@ pub struct HomePart {
     pub name: &'static str,
     /// The name of its schema among those of [`Service::gateway_api`](crate::Service::gateway_api).
     pub schema: &'static str,
-    read: Arc<dyn Fn(Provided, SignedInPlayer) -> BoxFuture<'static, Result<Value, Problem>> + Send + Sync>,
+    read: Arc<dyn Fn(Provided, SignedInPlayer) -> Reading + Send + Sync>,
 }
+
+type Reading = BoxFuture<'static, Result<Value, Problem>>;
 
 impl HomePart {
     /// Makes a part of the function that reads it.
@@ -34,11 +36,7 @@ impl HomePart {
     }
 
     /// Reads the part of a player.
-    pub fn read(
-        &self,
-        provided: Provided,
-        player: SignedInPlayer,
-    ) -> BoxFuture<'static, Result<Value, Problem>> {
+    pub fn read(&self, provided: Provided, player: SignedInPlayer) -> Reading {
         (self.read)(provided, player)
     }
 }

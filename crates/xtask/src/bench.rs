@@ -14,10 +14,15 @@ struct Bench {
     product: bool,
 }
 
-const BENCHES: [Bench; 7] = [
+const BENCHES: [Bench; 8] = [
     Bench {
         name: "db",
         what: "transactions/s of our SQLite and MariaDB stores, against the plain driver",
+        product: false,
+    },
+    Bench {
+        name: "drops",
+        what: "reserves/s on one hot item of a drop, against a conditional UPDATE of one row, split counters and unit rows; the waiting room at 1,000,000 players",
         product: false,
     },
     Bench {

@@ -24,9 +24,10 @@ const OURS: HeaderValue = HeaderValue::from_static(
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const FILES: [(&str, &str, &str); 5] = [
+const FILES: [(&str, &str, &str); 6] = [
     ("playhouse.css", CSS, include_str!("../pages/playhouse.css")),
     ("playhouse.js", SCRIPT, include_str!("../pages/playhouse.js")),
+    ("drops.js", SCRIPT, include_str!("../pages/drops.js")),
     ("inbox.js", SCRIPT, include_str!("../pages/inbox.js")),
     ("page.js", SCRIPT, include_str!("../pages/page.js")),
     ("stream.js", SCRIPT, include_str!("../pages/stream.js")),

@@ -15,8 +15,8 @@ export function trouble(text) {
   $("trouble").hidden = !text;
 }
 
-export async function call(method, path, body) {
-  const headers = { ...CSRF, ...(body && { "content-type": "application/json" }) };
+export async function call(method, path, body, extra) {
+  const headers = { ...CSRF, ...(body && { "content-type": "application/json" }), ...extra };
   const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
   const data = answer.status === 204 ? null : await answer.json();
   if (!answer.ok) throw Object.assign(new Error(data.detail ?? data.title), { status: answer.status });

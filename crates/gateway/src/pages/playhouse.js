@@ -1,5 +1,6 @@
 // The first page: who is signed in, what they were told, and a match to try.
 
+import * as drops from "./drops.js";
 import * as inbox from "./inbox.js";
 import { $, call, element, trouble } from "./page.js";
 import { follow } from "./stream.js";
@@ -16,6 +17,7 @@ function owned(entitlements) {
 
 async function told(notification) {
   inbox.add(notification);
+  drops.heard(notification);
   // Something was granted or revoked.
   if (!("resource" in notification.data)) return;
   const { entitlements } = await call("GET", "/v1/entitlements");
@@ -79,6 +81,7 @@ async function begin() {
     $("play").onclick = play;
     $("cancel").onclick = cancel;
     $("somebody").hidden = false;
+    drops.begin(home.drops?.data).catch((error) => trouble(error.message));
     // From where the list ends, so that nothing is missed between. Tickets that are there are told first.
     let fresh = Boolean(page);
     follow(page?.last_event_id ?? "", {

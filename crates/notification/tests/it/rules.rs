@@ -12,7 +12,13 @@ const GRANTED: &str = "playhouse.entitlement.granted.v1";
 
 /// Every event that we tell ourselves.
 pub(crate) fn kinds() -> Vec<EventKind> {
-    let all = [account::events(), entitlement::events(), matchmaking::events()];
+    let all = [
+        account::events(),
+        drops::events(),
+        drops::orders::events(),
+        entitlement::events(),
+        matchmaking::events(),
+    ];
     all.into_iter().flatten().collect()
 }
 
@@ -77,6 +83,20 @@ fn what_we_tell_without_being_told_to_fits_our_events() {
     for (event, title, body) in [
         (GRANTED, "You received {resource}", ""),
         ("playhouse.entitlement.revoked.v1", "{resource} was taken back", ""),
+        ("playhouse.drop.admitted.v1", "It is your turn: {drop_name}", "Go in before {expires_at}"),
+        ("playhouse.drop.admission_expired.v1", "Your time in {drop_name} is over", ""),
+        ("playhouse.drop.wait_ended.v1", "{drop_name} is over", "You were in line, but {reason_text}"),
+        ("playhouse.order.paid.v1", "You bought {quantity} × {resource}", "Order {order_id}"),
+        (
+            "playhouse.order.refund_due.v1",
+            "Your payment for {resource} will be refunded",
+            "Order {order_id} could not be delivered",
+        ),
+        (
+            "playhouse.payment.refund_due.v1",
+            "Your second payment will be refunded",
+            "Order {order_id} was paid before",
+        ),
     ] {
         let mut ours = template(Some(event), &[], title);
         ours.texts.get_mut("en").unwrap().body = TextTemplate::parse(body).unwrap();
@@ -127,6 +147,69 @@ async fn our_events_are_told_unless_somebody_says_otherwise() {
     // Whatever else happens concerns nobody.
     let registered = told(Setup::default(), "playhouse.user.registered.v1", granted()).await;
     assert_eq!(registered, (vec![], 0));
+}
+
+/// Events of drops with the data that drops give them.
+fn events_of_drops() -> Vec<(&'static str, serde_json::Value, &'static str)> {
+    let id = || uuid(9).to_string();
+    let admission = drops::AdmissionChanged {
+        drop_id: id(),
+        drop_name: "Golden sword".to_owned(),
+        user_id: uuid(1).to_string(),
+        account_id: id(),
+        admission_id: id(),
+        expires_at: "2026-03-01T12:00:00.000Z".to_owned(),
+        arrived: false,
+    };
+    let wait = drops::WaitEnded {
+        drop_id: id(),
+        drop_name: "Golden sword".to_owned(),
+        user_id: uuid(1).to_string(),
+        account_id: id(),
+        reason: "SOLD_OUT".to_owned(),
+        reason_text: "everything is sold".to_owned(),
+    };
+    let order = drops::orders::OrderChanged {
+        order_id: id(),
+        drop_id: id(),
+        reservation_id: id(),
+        user_id: uuid(1).to_string(),
+        account_id: id(),
+        resource: "sword".to_owned(),
+        state: "PAID".to_owned(),
+        quantity: 2,
+        amount: 3_998,
+        currency: "EUR".to_owned(),
+        version: 2,
+    };
+    let payment = drops::orders::PaymentChanged {
+        payment_id: "pay_2".to_owned(),
+        order_id: id(),
+        drop_id: id(),
+        user_id: uuid(1).to_string(),
+        account_id: id(),
+        state: "REFUND_DUE".to_owned(),
+        amount: 1_999,
+        currency: "EUR".to_owned(),
+    };
+    let payment = serde_json::to_value(payment).unwrap();
+    let admission = serde_json::to_value(admission).unwrap();
+    let order = serde_json::to_value(order).unwrap();
+    vec![
+        ("playhouse.drop.admitted.v1", admission.clone(), "It is your turn: Golden sword"),
+        ("playhouse.drop.admission_expired.v1", admission, "Your time in Golden sword is over"),
+        ("playhouse.drop.wait_ended.v1", serde_json::to_value(wait).unwrap(), "Golden sword is over"),
+        ("playhouse.order.paid.v1", order.clone(), "You bought 2 × sword"),
+        ("playhouse.order.refund_due.v1", order, "Your payment for sword will be refunded"),
+        ("playhouse.payment.refund_due.v1", payment, "Your second payment will be refunded"),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_of_drops_reach_the_inbox() {
+    for (kind, data, title) in events_of_drops() {
+        assert_eq!(told(Setup::default(), kind, data).await, (vec![title.to_owned()], 0), "{kind}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use reqwest::{Client, Method};
+use reqwest::{Client, Method, RequestBuilder};
 use serde_json::Value;
 
 use super::{layers, settings};
@@ -29,9 +29,19 @@ impl Admin {
     }
 
     pub(super) async fn ask(&self, method: Method, path: &str) -> anyhow::Result<Value> {
+        self.send(method, path, |request| request).await
+    }
+
+    /// Sends a request that the caller completes, with a body for example.
+    pub(super) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        complete: impl FnOnce(RequestBuilder) -> RequestBuilder,
+    ) -> anyhow::Result<Value> {
         let Self(admin) = self;
         let client = Client::builder().timeout(TIMEOUT).build()?;
-        let sent = client.request(method, format!("{admin}{path}")).send().await;
+        let sent = complete(client.request(method, format!("{admin}{path}"))).send().await;
         let response = sent
             .with_context(|| format!("no process answers at {admin}: is one running? --admin says where"))?;
         let status = response.status();

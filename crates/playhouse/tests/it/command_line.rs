@@ -16,6 +16,11 @@ async fn help_is_worth_reading() {
         "dlq discard",
         "webhooks",
         "broadcasts",
+        "drops",
+        "drops create",
+        "drops pace",
+        "drops schedule",
+        "drops verify-order",
         "token",
         "completions",
     ] {

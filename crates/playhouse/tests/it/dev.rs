@@ -144,6 +144,7 @@ async fn the_banner_says_where_to_go() {
     let tries = banner.lines().filter_map(|line| line.trim().strip_prefix("curl "));
     let urls: Vec<String> = tries.map(|line| line.split(' ').next().unwrap().to_owned()).collect();
     assert_eq!(urls.len(), 6, "{banner}");
+    assert!(banner.contains("buy in the demo drop"), "{banner}");
     let (_, command) = banner.split_once("Bearer $(").unwrap();
     let (command, _) = command.split_once(')').unwrap();
     let mut words = command.split(' ');

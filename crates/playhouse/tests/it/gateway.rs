@@ -1,6 +1,7 @@
 //! The gateway as game clients and web pages meet it.
 
 mod clients;
+mod drops;
 mod flows;
 mod flows_back_channel;
 mod flows_matchmaking;
@@ -106,12 +107,19 @@ impl Door {
             ("{ticket_id}", "01a1e4c0256877228"),
             ("{notification_id}", "01a1e4c0-0000-7000-8000-000000000001"),
             ("{file}", "playhouse.css"),
+            ("{drop_id}", "01a1e4c0-0000-7000-8000-000000000001"),
+            ("{reservation_id}", "01a1e4c0-0000-7000-8000-000000000001"),
+            ("{order_id}", "01a1e4c0-0000-7000-8000-000000000001"),
         ];
         let path = examples.iter().fold(row.path.to_owned(), |path, (name, id)| path.replace(name, id));
         let request = self.client.request(row.method.into(), self.url(&path));
         match (row.method, row.path) {
             (RouteMethod::Post, "/v1/notifications/mark") => {
                 request.json(&json!({ "mark": "seen", "up_to": 0 }))
+            }
+            (RouteMethod::Post, "/v1/drops/{drop_id}/reservations") => {
+                let body = json!({ "quantity": 1, "admission": "none" });
+                request.header("idempotency-key", "one").json(&body)
             }
             (RouteMethod::Post, _) => request.json(&json!({ "queue": "duel" })),
             _ => request,

@@ -7,6 +7,7 @@ mod command_line;
 mod configuration;
 mod crashes;
 mod dev;
+mod drops;
 mod fleet;
 mod gateway;
 mod letters;

@@ -120,7 +120,7 @@ async fn every_route_asks_who_calls_and_what_they_may() {
     for (path, methods) in document["paths"].as_object().unwrap() {
         for method in methods.as_object().unwrap().keys() {
             let id = "0198c0de-0000-7000-8000-000000000001";
-            let ids = ["{user_id}", "{account_id}", "{broadcast_id}"];
+            let ids = ["{user_id}", "{account_id}", "{broadcast_id}", "{drop_id}", "{order_id}"];
             let concrete =
                 ids.iter().fold(path.replace("{resource}", "sword"), |path, name| path.replace(name, id));
             let asks = path.ends_with("/users") || (path.ends_with("/identities") && method == "delete");

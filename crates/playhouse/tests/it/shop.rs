@@ -24,7 +24,7 @@ pub(super) fn services() -> String {
         let hash = http_server::TokenHash::of(token);
         format!("[services.{name}]\ntoken_hash = \"{hash}\"\nmay = [{may}]\n")
     };
-    let all = "\"read\", \"accounts\", \"entitlements\", \"notifications\", \"operator\"";
+    let all = "\"read\", \"accounts\", \"entitlements\", \"notifications\", \"drops\", \"operator\"";
     service("shop", TOKEN, all) + &service("poor", POOR_TOKEN, "")
 }
 

@@ -34,10 +34,20 @@ const REQUIRED: [StopOrder; 3] = [
 ];
 
 /// The loops that append events to the outbox.
-const APPENDING: [&str; 3] = ["matchmaking-engine", "matchmaking-recorder", "matchmaking-sweeper"];
+const APPENDING: [&str; 5] = [
+    "drops-admissions",
+    "drops-endings",
+    "matchmaking-engine",
+    "matchmaking-recorder",
+    "matchmaking-sweeper",
+];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 16] = [
+const OTHERS: [&str; 20] = [
+    "drops-gauges",
+    "drops-reconciler",
+    "drops-reservations",
+    "drops-webhooks",
     "idempotency-keeper",
     "identity-keys",
     "limits-sweep",

@@ -83,7 +83,7 @@ fn example(document: &Value, operation: &Value) -> Option<Value> {
 }
 
 /// The answer is one of those that are described, and as it is described there.
-fn check_answer(document: &Value, operation: &Value, what: &str, answer: &Answer) {
+pub(super) fn check_answer(document: &Value, operation: &Value, what: &str, answer: &Answer) {
     let described = &operation["responses"][answer.status.to_string()];
     assert!(described.is_object(), "{what} is not described: {answer:?}");
     let kind = answer.header("content-type").split(';').next().unwrap();
@@ -115,7 +115,9 @@ async fn every_example_works_and_every_answer_is_as_described() {
     let operations = document["paths"].as_object().unwrap().iter().flat_map(|(path, methods)| {
         methods.as_object().unwrap().iter().map(move |(method, operation)| (path, method, operation))
     });
-    let mut operations: Vec<_> = operations.collect();
+    // Those of drops need an admission, a key or a signature: `gateway::drops` holds their answers against this document.
+    let mut operations: Vec<_> =
+        operations.filter(|(_, _, operation)| operation["tags"][0] != "drops").collect();
     operations.sort_by_key(|(_, method, _)| order.iter().position(|known| known == method).unwrap());
     let notification = eventually("the purchase is told", PATIENCE, async || {
         let inbox = sent(door.get("/v1/notifications").bearer_auth(&token)).await.json();

@@ -249,6 +249,11 @@ async fn what_others_have_is_not_there() {
     assert_eq!(kept.json()["state"], "WAITING", "somebody else has taken it back");
 }
 
+/// Whether the guard let a request through: it is done, or the handler of drops says that there is no such drop.
+fn is_handled(answer: &Answer) -> bool {
+    (200..300).contains(&answer.status) || answer.body.contains("urn:playhouse:problem:drops:")
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_of_another_site_changes_nothing() {
     let door = Door::open("[gateway]\ncors_origins = [\"https://www.example.com\"]\n").await;
@@ -269,12 +274,12 @@ async fn a_page_of_another_site_changes_nothing() {
             let request = ask().header("x-playhouse-csrf", "1");
             let request = origin.iter().fold(request, |request, origin| request.header("origin", *origin));
             let answer = sent(request).await;
-            assert!((200..300).contains(&answer.status), "{}: {answer:?}", named(&row));
+            assert!(is_handled(&answer), "{}: {answer:?}", named(&row));
         }
         // A token is not sent by a browser on its own.
         let token = door.token("grace").await;
         let answer = sent(door.ask(&row).bearer_auth(&token).header("origin", "https://evil.example")).await;
-        assert!((200..300).contains(&answer.status), "{}: {answer:?}", named(&row));
+        assert!(is_handled(&answer), "{}: {answer:?}", named(&row));
     }
     // Reading needs nothing.
     assert_eq!(sent(door.get("/v1/me").header("cookie", &session)).await.status, 200);

@@ -1,0 +1,77 @@
+//! The line of a drop.
+
+use axum::Json;
+use axum::extract::Path;
+use http_server::{Problem, Query};
+use serde::{Deserialize, Serialize};
+use service::Open;
+use utoipa::{IntoParams, ToSchema};
+
+use super::actor::Actor;
+use super::views::EntryView;
+use super::{id, limit, store};
+use crate::error::Error;
+use crate::problem::problem;
+use crate::room::Room;
+use crate::service::Drops;
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct EntriesQuery {
+    /// From behind this user.
+    after: Option<String>,
+    /// How many at most; 100 if not given, 1,000 at most.
+    limit: Option<u32>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct EntryList {
+    entries: Vec<EntryView>,
+    /// Where the next page begins, if there is one: give it as `after`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct Rebuilt {
+    /// How many players wait. Null while another process fills the line.
+    waiting: Option<u64>,
+}
+
+/// List the entries of a drop, with the numbers and places that its order is verified with.
+#[utoipa::path(
+    get, path = "/internal/v1/drops/{drop_id}/entries", tag = "drops",
+    params(("drop_id" = String, Path), EntriesQuery),
+    responses((status = 200, description = "In the order of their users", body = EntryList), (status = 404, description = "There is no such drop"))
+)]
+pub(super) async fn entries(
+    Open(drops): Open<Drops>,
+    _: Actor,
+    Path(drop): Path<String>,
+    Query(query): Query<EntriesQuery>,
+) -> Result<Json<EntryList>, Problem> {
+    let drop = drops.get(id("drop_id", &drop)?).await.map_err(problem)?;
+    let after = query.after.as_deref().map(|user| id("after", user)).transpose()?;
+    let limit = limit(query.limit);
+    let found = store::entries(&drops.db, drop.id, after, limit).await;
+    let found = found.map_err(|error| problem(Error::Db(error)))?;
+    let next = found.last().filter(|_| found.len() as u32 == limit).map(|last| last.user.to_string());
+    Ok(Json(EntryList { entries: found.iter().map(EntryView::from).collect(), next }))
+}
+
+/// Fill the line in Redis from the database, in order.
+#[utoipa::path(
+    post, path = "/internal/v1/drops/{drop_id}/rebuild", tag = "drops",
+    params(("drop_id" = String, Path)),
+    responses((status = 200, description = "The line is filled, or another process fills it", body = Rebuilt), (status = 404, description = "There is no such drop"))
+)]
+pub(super) async fn rebuild(
+    Open(room): Open<Room>,
+    Actor(actor): Actor,
+    Path(drop): Path<String>,
+) -> Result<Json<Rebuilt>, Problem> {
+    let drop = id("drop_id", &drop)?;
+    let waiting = room.rebuild(drop).await.map_err(problem)?;
+    tracing::warn!(%drop, actor, waiting, "rebuilt the line");
+    Ok(Json(Rebuilt { waiting }))
+}

@@ -1,0 +1,119 @@
+//! The orders of all drops.
+
+use axum::Json;
+use axum::extract::Path;
+use http_server::{Body, Problem, Query};
+use serde::{Deserialize, Serialize};
+use service::Open;
+use utoipa::{IntoParams, ToSchema};
+
+use super::actor::Actor;
+use super::views::{OrderView, RefundView};
+use super::{id, invalid, limit};
+use crate::orders::{ListOrders, OrderState, Orders};
+use crate::problem::problem;
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct OrdersQuery {
+    /// PENDING, PAID, REFUND_DUE (if not given), FAILED or REFUNDED.
+    state: Option<String>,
+    /// Only those of this drop.
+    drop_id: Option<String>,
+    /// How many at most; 100 if not given, 1,000 at most.
+    limit: Option<u32>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct OrderList {
+    orders: Vec<OrderView>,
+}
+
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(super) struct RefundsQuery {
+    /// How many at most; 100 if not given, 1,000 at most.
+    limit: Option<u32>,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct RefundList {
+    refunds: Vec<RefundView>,
+}
+
+/// A refund that was made at the payment provider.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, expecting = "an object")]
+pub(super) struct SettleRequest {
+    /// The provider's name for the payment.
+    payment_id: String,
+}
+
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub(super) struct Settled {
+    /// The state of the order after it.
+    state: &'static str,
+}
+
+/// List orders in one state, the longest in it first.
+#[utoipa::path(
+    get, path = "/internal/v1/orders", tag = "drops", params(OrdersQuery),
+    responses((status = 200, description = "Of all drops", body = OrderList), (status = 400, description = "There is no such state"))
+)]
+pub(super) async fn list(
+    Open(orders): Open<Orders>,
+    _: Actor,
+    Query(query): Query<OrdersQuery>,
+) -> Result<Json<OrderList>, Problem> {
+    let state = match query.state.as_deref() {
+        None => OrderState::RefundDue,
+        Some(word) => OrderState::ALL
+            .into_iter()
+            .find(|state| state.word().eq_ignore_ascii_case(word))
+            .ok_or_else(|| {
+                invalid(format!(
+                    "state is one of {}, not {word:?}.",
+                    OrderState::ALL.map(OrderState::word).join(", ")
+                ))
+            })?,
+    };
+    let drop = query.drop_id.as_deref().map(|drop| id("drop_id", drop)).transpose()?;
+    let which = ListOrders { state, drop, after: None, limit: limit(query.limit) };
+    let found = orders.in_state(which).await.map_err(problem)?;
+    Ok(Json(OrderList { orders: found.into_iter().map(OrderView::from).collect() }))
+}
+
+/// List the payments that must be refunded, the oldest first.
+#[utoipa::path(
+    get, path = "/internal/v1/refunds", tag = "drops", params(RefundsQuery),
+    responses((status = 200, description = "Payments with nothing to give for them, and second payments of an order", body = RefundList))
+)]
+pub(super) async fn refunds(
+    Open(orders): Open<Orders>,
+    _: Actor,
+    Query(query): Query<RefundsQuery>,
+) -> Result<Json<RefundList>, Problem> {
+    let due = orders.refunds_due(limit(query.limit)).await.map_err(problem)?;
+    Ok(Json(RefundList { refunds: due.into_iter().map(RefundView::from).collect() }))
+}
+
+/// Mark a payment that had to be refunded as refunded, where the provider's webhook does not say so.
+#[utoipa::path(
+    post, path = "/internal/v1/orders/{order_id}/settle", tag = "drops", params(("order_id" = String, Path)), request_body = SettleRequest,
+    responses(
+        (status = 200, description = "It is settled, or was before", body = Settled),
+        (status = 404, description = "There is no such order"),
+        (status = 409, description = "This payment need not be refunded"),
+    )
+)]
+pub(super) async fn settle(
+    Open(orders): Open<Orders>,
+    Actor(actor): Actor,
+    Path(order): Path<String>,
+    Body(SettleRequest { payment_id }): Body<SettleRequest>,
+) -> Result<Json<Settled>, Problem> {
+    let order = id("order_id", &order)?;
+    let outcome = orders.settle_refund(order, &payment_id, &actor).await.map_err(problem)?;
+    tracing::info!(%order, payment_id, actor, "settled a refund");
+    Ok(Json(Settled { state: outcome.state().word() }))
+}

@@ -1,0 +1,160 @@
+//! Lines in Redis: a sorted set per drop, whose members are the 16 bytes of user ids and whose scores are places.
+
+mod keys;
+
+use std::time::Duration;
+
+use ::redis::aio::ConnectionManager;
+use account::UserId;
+use base::id::Uuid;
+use redis_store::{Error, Script, script};
+
+use self::keys::Keys;
+use super::{AT_ONCE, Epoch, Filling, Position};
+use crate::DropId;
+use crate::model::{Place, Spot};
+
+/// How many members with the same score as the one to go on behind a page may have beside its own: equal places are as rare as equal
+/// numbers of 48 random bits.
+const SAME_PLACE: usize = 16;
+
+static REMOVE: Script = script!("redis/scripts/remove.lua");
+static POSITION: Script = script!("redis/scripts/position.lua");
+static BEGIN: Script = script!("redis/scripts/begin_filling.lua");
+static FILL: Script = script!("redis/scripts/fill.lua");
+static FINISH: Script = script!("redis/scripts/finish_filling.lua");
+
+/// Cheap to clone; clones share their connection.
+#[derive(Clone, Debug)]
+pub(super) struct Redis {
+    redis: redis_store::Redis,
+    keys: Keys,
+}
+
+impl Redis {
+    pub(super) fn new(redis: redis_store::Redis, prefix: &str) -> Self {
+        let keys = Keys::new(&redis, prefix);
+        Self { redis, keys }
+    }
+
+    fn connection(&self) -> ConnectionManager {
+        self.redis.connection.clone()
+    }
+
+    pub(super) async fn add(&self, drop: DropId, spots: &[Spot]) -> Result<(), Error> {
+        let key = self.keys.line(drop);
+        for spots in spots.chunks(AT_ONCE) {
+            let mut command = ::redis::cmd("ZADD");
+            command.arg(&key);
+            for spot in spots {
+                command.arg(spot.place.stored()).arg(member(spot));
+            }
+            let () = command.query_async(&mut self.connection()).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn remove(&self, drop: DropId, spots: &[Spot]) -> Result<u64, Error> {
+        let mut removed = 0;
+        for spots in spots.chunks(AT_ONCE) {
+            let mut call = REMOVE.call(&[self.keys.line(drop)]);
+            for spot in spots {
+                call.arg(spot.place.stored()).arg(member(spot)).end();
+            }
+            removed += call.run::<u64>(self.connection()).await?;
+        }
+        Ok(removed)
+    }
+
+    pub(super) async fn position(&self, drop: DropId, user: UserId) -> Result<Position, Error> {
+        let mut call = POSITION.call(&[self.keys.line(drop), self.keys.epoch(drop)]);
+        call.arg(&user.as_uuid().as_bytes()[..]).end();
+        Ok(match call.run::<Vec<i64>>(self.connection()).await?[..] {
+            [ahead, waiting] if ahead >= 0 => {
+                Position::Waiting { ahead: ahead.unsigned_abs(), waiting: waiting.unsigned_abs() }
+            }
+            [_, _] => Position::Absent,
+            _ => Position::Unknown,
+        })
+    }
+
+    pub(super) async fn len(&self, drop: DropId) -> Result<u64, Error> {
+        let key = self.keys.line(drop);
+        Ok(::redis::cmd("ZCARD").arg(key).query_async(&mut self.connection()).await?)
+    }
+
+    pub(super) async fn after(
+        &self,
+        drop: DropId,
+        after: Option<Spot>,
+        limit: usize,
+    ) -> Result<Vec<Spot>, Error> {
+        let mut command = ::redis::cmd("ZRANGE");
+        let from = after.map_or(0, |spot| spot.place.stored());
+        // Those with the place of the spot itself come again.
+        let asked = limit + if after.is_some() { SAME_PLACE } else { 0 };
+        command.arg(self.keys.line(drop)).arg(from).arg("+inf").arg("BYSCORE");
+        command.arg("LIMIT").arg(0).arg(asked).arg("WITHSCORES");
+        let found: Vec<(Vec<u8>, f64)> = command.query_async(&mut self.connection()).await?;
+        let spots = found.into_iter().filter_map(|(user, score)| {
+            let user = UserId::from_uuid(Uuid::from_slice(&user).ok()?);
+            // Exact: a place has 53 bits.
+            Some(Spot { place: Place::from_stored(score as i64)?, user })
+        });
+        Ok(spots.filter(|spot| after.is_none_or(|after| *spot > after)).take(limit).collect())
+    }
+
+    pub(super) async fn epoch(&self, drop: DropId) -> Result<Option<Epoch>, Error> {
+        let key = self.keys.epoch(drop);
+        let found: Option<String> = ::redis::cmd("GET").arg(key).query_async(&mut self.connection()).await?;
+        Ok(found.and_then(|text| Uuid::try_parse(&text).ok()).map(Epoch))
+    }
+
+    pub(super) async fn begin_filling(
+        &self,
+        drop: DropId,
+        filling: Filling,
+        lease: Duration,
+    ) -> Result<bool, Error> {
+        let mut call = BEGIN.call(&self.keys.all(drop));
+        Ok(call.arg(filling.0.to_string()).arg(millis(lease)).run(self.connection()).await?)
+    }
+
+    pub(super) async fn fill(
+        &self,
+        drop: DropId,
+        filling: Filling,
+        spots: &[Spot],
+        lease: Duration,
+    ) -> Result<bool, Error> {
+        for spots in spots.chunks(AT_ONCE) {
+            let mut call = FILL.call(&[self.keys.line(drop), self.keys.filling(drop)]);
+            call.arg(filling.0.to_string()).arg(millis(lease));
+            for spot in spots {
+                call.arg(spot.place.stored()).arg(member(spot)).end();
+            }
+            if !call.run::<bool>(self.connection()).await? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    pub(super) async fn finish_filling(&self, drop: DropId, filling: Filling) -> Result<bool, Error> {
+        let mut call = FINISH.call(&[self.keys.epoch(drop), self.keys.filling(drop)]);
+        Ok(call.arg(filling.0.to_string()).run(self.connection()).await?)
+    }
+
+    pub(super) async fn clear(&self, drop: DropId) -> Result<(), Error> {
+        let keys = self.keys.all(drop);
+        Ok(::redis::cmd("DEL").arg(&keys[..]).query_async(&mut self.connection()).await?)
+    }
+}
+
+fn member(spot: &Spot) -> &[u8] {
+    &spot.user.as_uuid().as_bytes()[..]
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).max(1)
+}

@@ -1,0 +1,56 @@
+//! The webhooks that were accepted, by the provider's own id.
+
+use std::time::Duration;
+
+use db::{Db, Error, Tx};
+use sqlx::AssertSqlSafe;
+
+use crate::OrderId;
+use crate::orders::model::{OrderState, Webhook};
+use crate::stock::store::uuid;
+
+const KNOWN: &str = "SELECT order_id, kind FROM drop_payment_webhooks WHERE webhook_id = ?";
+const ADD: &str = "INSERT INTO drop_payment_webhooks (webhook_id, order_id, kind, outcome, received_at)";
+/// SQLite has no LIMIT for DELETE.
+const PRUNE_SQLITE: &str = "DELETE FROM drop_payment_webhooks WHERE webhook_id IN \
+    (SELECT webhook_id FROM drop_payment_webhooks WHERE received_at < {now} - ? ORDER BY received_at LIMIT ?)";
+const PRUNE_MYSQL: &str =
+    "DELETE FROM drop_payment_webhooks WHERE received_at < {now} - ? ORDER BY received_at LIMIT ?";
+
+/// Reads of which order and which kind a webhook of this id was, if one was received.
+pub(crate) async fn known_webhook(tx: &mut Tx, id: &str) -> Result<Option<(OrderId, String)>, Error> {
+    let row: Option<(Vec<u8>, String)> = db::on!(tx, connection => {
+        sqlx::query_as(KNOWN).bind(id).fetch_optional(connection).await?
+    });
+    Ok(row.map(|(order, kind)| (OrderId::from_uuid(uuid(&order)), kind)))
+}
+
+/// Records a webhook when the transaction is committed, with the order's state after it.
+pub(crate) fn add_webhook(tx: &mut Tx, webhook: &Webhook, state: OrderState) {
+    let row = [
+        webhook.id.as_str().into(),
+        webhook.order.as_uuid().into(),
+        webhook.kind.word().into(),
+        state.word().into(),
+        db::Value::Now,
+    ];
+    tx.insert_at_commit(ADD, [row]);
+}
+
+/// Removes up to `limit` webhooks that were received longer ago than `retention`. Returns how many.
+pub(crate) async fn prune_webhooks(db: &Db, retention: Duration, limit: u32) -> Result<u64, Error> {
+    let mut tx = db.begin().await?;
+    let dialect = tx.dialect();
+    let text = dialect.pick(PRUNE_SQLITE, PRUNE_MYSQL).replace("{now}", dialect.now());
+    let age = i64::try_from(retention.as_millis()).unwrap_or(i64::MAX);
+    let removed = db::on!(tx, connection => {
+        sqlx::query(AssertSqlSafe(text))
+            .bind(age)
+            .bind(i64::from(limit))
+            .execute(connection)
+            .await?
+            .rows_affected()
+    });
+    tx.commit().await?;
+    Ok(removed)
+}

@@ -1,0 +1,138 @@
+//! The webhook of the payment provider: who sent it, and what it says.
+//!
+//! The body is what Standard Webhooks recommends:
+//! `{"type": "payment.succeeded", "timestamp": "…", "data": {"order_id": "…", "payment_id": "…", "amount": 1999, "currency": "EUR"}}`.
+//! The types are `payment.succeeded`, `payment.failed` and `payment.refunded`. The amount is in the smallest unit of the currency.
+
+use std::time::Duration;
+
+use base::Timestamp;
+use http::HeaderMap;
+use serde::Deserialize;
+use webhook::Verifier;
+
+use crate::error::Error;
+use crate::orders::{Webhook, WebhookKind};
+
+/// Verifies and reads webhooks. Cheap to clone; clones share the keys.
+#[derive(Clone, Debug)]
+pub struct Payments {
+    verifier: Verifier,
+    tolerance: Duration,
+}
+
+/// Further fields are the provider's own.
+#[derive(Deserialize)]
+struct Body {
+    #[serde(rename = "type")]
+    kind: String,
+    data: serde_json::Value,
+}
+
+#[derive(Deserialize)]
+struct Data {
+    order_id: String,
+    payment_id: String,
+    amount: i64,
+    currency: String,
+}
+
+impl Payments {
+    /// All keys of the verifier are accepted, so that the provider can exchange its own. A webhook that was sent longer ago than `tolerance`,
+    /// or is as much ahead, is refused.
+    pub const fn new(verifier: Verifier, tolerance: Duration) -> Self {
+        Self { verifier, tolerance }
+    }
+
+    /// Verifies a webhook and reads it. Returns none for a type that is not about orders: it is to be acknowledged and ignored.
+    pub fn read(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> Result<Option<Webhook>, Error> {
+        let verified = self.verifier.verify(headers, body, now, self.tolerance)?;
+        let unreadable = |error: serde_json::Error| Error::UnreadableWebhook(error.to_string());
+        let Body { kind, data } = serde_json::from_slice(body).map_err(unreadable)?;
+        let Some(kind) = WebhookKind::from_word(&kind) else { return Ok(None) };
+        let Data { order_id, payment_id, amount, currency } =
+            serde_json::from_value(data).map_err(unreadable)?;
+        let order = order_id.parse();
+        let order = order.map_err(|_| Error::UnreadableWebhook("data.order_id is not an id".to_owned()))?;
+        Ok(Some(Webhook { id: verified.id, kind, order, payment: payment_id, amount, currency }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::error::Coded;
+    use base::id::Uuid;
+    use webhook::Secrets;
+
+    use super::*;
+    use crate::OrderId;
+
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    const NOW: Timestamp = Timestamp::from_millis(1_772_366_400_000);
+
+    fn read(body: &str) -> Result<Option<Webhook>, Error> {
+        let payments = Payments::new(Verifier::new([SECRET]).unwrap(), Duration::from_secs(300));
+        let secrets = Secrets::new([SECRET]).unwrap();
+        let headers = webhook::headers(&"msg_1".parse().unwrap(), NOW, body.as_bytes(), Some(&secrets));
+        payments.read(&headers, body.as_bytes(), NOW)
+    }
+
+    #[test]
+    fn a_payment_is_read() {
+        let order = OrderId::from_uuid(Uuid::from_u128(1));
+        let body = |kind: &str| {
+            format!(
+                r#"{{"type":"{kind}","timestamp":"2026-03-01T12:00:00Z","data":{{"order_id":"{order}","payment_id":"pay_1",
+                "amount":1999,"currency":"EUR","method":"card"}}}}"#
+            )
+        };
+        for kind in [WebhookKind::Succeeded, WebhookKind::Failed, WebhookKind::Refunded] {
+            let expected = Webhook {
+                id: "msg_1".to_owned(),
+                kind,
+                order,
+                payment: "pay_1".to_owned(),
+                amount: 1_999,
+                currency: "EUR".to_owned(),
+            };
+            assert_eq!(read(&body(kind.word())).unwrap(), Some(expected));
+        }
+        assert_eq!(read(&body("payment.created")).unwrap(), None);
+        assert_eq!(read(r#"{"type":"customer.created","data":7}"#).unwrap(), None);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let data = |data: &str| format!(r#"{{"type":"payment.succeeded","data":{data}}}"#);
+        let bodies = [
+            String::new(),
+            "[]".to_owned(),
+            r#"{"type":"payment.succeeded"}"#.to_owned(),
+            data("null"),
+            data(r#"{"order_id":"7","payment_id":"p","amount":1,"currency":"EUR"}"#),
+            data(&format!(
+                r#"{{"order_id":"{}","payment_id":"p","amount":1.5,"currency":"EUR"}}"#,
+                Uuid::nil()
+            )),
+            data(&format!(
+                r#"{{"order_id":"{}","payment_id":"p","amount":"1","currency":"EUR"}}"#,
+                Uuid::nil()
+            )),
+        ];
+        for body in bodies {
+            let refused = read(&body).unwrap_err();
+            assert!(matches!(refused, Error::UnreadableWebhook(_)), "{body}: {refused:?}");
+            assert_eq!(refused.code(), base::Code::InvalidArgument);
+        }
+    }
+
+    #[test]
+    fn a_forged_webhook_is_refused_unread() {
+        let payments = Payments::new(Verifier::new([SECRET]).unwrap(), Duration::from_secs(300));
+        let forged = Secrets::new(["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSx"]).unwrap();
+        let headers = webhook::headers(&"msg_1".parse().unwrap(), NOW, b"{", Some(&forged));
+        let refused = payments.read(&headers, b"{", NOW).unwrap_err();
+        assert!(matches!(refused, Error::Unsigned(webhook::Unverified::Signature)), "{refused:?}");
+        assert_eq!(refused.code(), base::Code::Unauthenticated);
+    }
+}

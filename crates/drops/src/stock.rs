@@ -1,0 +1,357 @@
+//! The stock of a drop: reserve, release, expire, adjust, audit.
+//!
+//! # Invariants
+//! - `initial + adjusted = available + reserved + sold`, and none of the counts is ever negative. A CHECK of the table says so, too.
+//! - Every change of the counts has an entry in the ledger, in the same transaction. Each transaction that changes them holds the stock's
+//!   row and counts its version up by one.
+//! - **Reserves are grouped.** Those of one drop that arrive together are decided in one transaction, in the order of their arrival,
+//!   each with an answer of its own: one row lock and one commit for all of them (ADR 18).
+//! - A reservation is HELD until it ends, once. Its time is the database's.
+//! - **The stock's row is locked after orders and reservations.** A reserve locks it first, and then the entries of its players. A
+//!   transaction that ends an entry (the last purchase, an erasure) locks that entry before the stock. Where both meet on one player,
+//!   the database ends one of the two and it is repeated.
+//! - **A reserve is an arrival**: the player has used the admission, which lasts its full lifetime from then on.
+//!
+//! # Failure modes
+//! A reserve whose commit is not acknowledged may have been done: the same request under the same key tells. A process that dies holds no
+//! unit: what was not committed did not happen, and what was committed expires.
+
+mod audit;
+mod feed;
+mod metrics;
+mod model;
+mod publish;
+mod reserve;
+mod snapshot;
+pub(crate) mod store;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use account::UserId;
+use db::{Db, Earlier, Fingerprint, IdempotencyKey, Tx};
+use runtime::batch::Batcher;
+use runtime::fault;
+
+use self::reserve::Request;
+use self::store::LockedStock;
+use crate::check;
+use crate::error::Error;
+use crate::{DropId, ReservationId};
+
+pub use audit::{Audit, Difference};
+pub use feed::{StockFeed, StockWatch};
+pub use metrics::StockMetrics;
+pub use model::{
+    Admitted, Deltas, Kind, LedgerEntry, LedgerPosition, Levels, MAX_UNITS, Reservation, ReservationState,
+};
+pub(crate) use model::{Movement, Sale};
+pub use publish::{LiveOptions, StockPublisher};
+pub use snapshot::{Snapshot, StockChanged};
+
+/// Each drop has one of so many batchers, so that a hot drop does not hold up the others.
+const BATCHERS: usize = 16;
+/// How many reserves share a transaction at most. Larger groups gain little, and what one message may hold is limited.
+const TOGETHER: usize = 256;
+
+const MAX_ACTOR: usize = 100;
+const MAX_REASON: usize = 500;
+/// How many reservations or ledger entries a list may have.
+const MAX_LIST: u32 = 1_000;
+/// How many reservations end with one transaction at most.
+const MAX_EXPIRE: u32 = 1_000;
+
+/// Called with the counts after a commit that changed them. It must not take time.
+type Listener = Arc<dyn Fn(DropId, Levels) + Send + Sync>;
+
+/// The stocks of all drops. Cheap to clone; clones share state.
+#[derive(Clone)]
+pub struct Stock {
+    db: Db,
+    batchers: Arc<[Batcher<Request, Result<Reservation, Error>>]>,
+    listeners: Arc<RwLock<Vec<Listener>>>,
+}
+
+impl Stock {
+    pub fn new(db: Db) -> Self {
+        let listeners: Arc<RwLock<Vec<Listener>>> = Arc::default();
+        let batcher = |_| {
+            let reserver = reserve::Reserver { db: db.clone(), listeners: listeners.clone() };
+            // One lane: the order in which groups are decided is the order in which their requests arrived.
+            Batcher::new(1, TOGETHER, move |requests| {
+                let reserver = reserver.clone();
+                async move { reserver.reserve_all(requests).await }
+            })
+        };
+        let batchers = (0..BATCHERS).map(batcher).collect();
+        Self { db, batchers, listeners }
+    }
+
+    /// Calls `listener` after every commit of this process that changes a stock.
+    pub fn on_change(&self, listener: impl Fn(DropId, Levels) + Send + Sync + 'static) {
+        self.listeners.write().unwrap_or_else(PoisonError::into_inner).push(Arc::new(listener));
+    }
+
+    /// Creates the stock of a new drop in the transaction that creates the drop.
+    pub fn create_in(&self, tx: &mut Tx, drop: DropId, units: i64) -> Result<(), Error> {
+        create_in(tx, drop, units, None)
+    }
+
+    /// Reserves units for an admitted player, once per user and key. A repeated request gets the first answer.
+    ///
+    /// Refused without effect: a player who is not inside, more units than there are or than a player may have, a drop that is not open.
+    pub async fn reserve(&self, admitted: Admitted, quantity: i64, key: &str) -> Result<Reservation, Error> {
+        let request = Request::new(admitted, quantity, key)?;
+        let batcher = admitted.drop.as_uuid().as_u128() % BATCHERS as u128;
+        self.batchers[batcher as usize].run(request).await.unwrap_or(Err(Error::NoAnswer))
+    }
+
+    /// Releases a reservation of a user. One that was released before, or has expired, stays as it is.
+    pub async fn release(&self, user: UserId, id: ReservationId) -> Result<Reservation, Error> {
+        db::retrying(Error::is_conflict, || self.db.bounded(self.try_release(user, id))).await
+    }
+
+    async fn try_release(&self, user: UserId, id: ReservationId) -> Result<Reservation, Error> {
+        let mut tx = self.db.begin().await?;
+        let found = store::lock(&mut tx, id).await?.filter(|(found, _)| found.user == user);
+        let (mut reservation, _) = found.ok_or(Error::UnknownReservation(id))?;
+        match reservation.state {
+            ReservationState::Released | ReservationState::Expired => return Ok(reservation),
+            ReservationState::Confirmed => return Err(Error::AlreadyPaid(id)),
+            ReservationState::Held => {}
+        }
+        self.release_in(&mut tx, &reservation).await?;
+        fault::point("drops.release.uncommitted");
+        tx.commit().await?;
+        fault::point("drops.release.committed");
+        reservation.state = ReservationState::Released;
+        Ok(reservation)
+    }
+
+    /// Releases a held reservation whose row the transaction holds.
+    pub(crate) async fn release_in(&self, tx: &mut Tx, reservation: &Reservation) -> Result<(), Error> {
+        store::end(tx, &[reservation.id], ReservationState::Released).await?;
+        let movement = Movement::Release(reservation.quantity);
+        self.move_in(tx, reservation.drop, movement, Some(reservation.id)).await
+    }
+
+    /// Ends up to `limit` reservations whose time has ended, at most 1,000, and returns how many. Any number of processes may do so at once.
+    pub async fn expire(&self, limit: u32) -> Result<usize, Error> {
+        let limit = limit.clamp(1, MAX_EXPIRE);
+        db::retrying(Error::is_conflict, || self.db.bounded(self.try_expire(limit))).await
+    }
+
+    async fn try_expire(&self, limit: u32) -> Result<usize, Error> {
+        let mut tx = self.db.begin().await?;
+        let mut due = store::due(&mut tx, limit).await?;
+        if due.is_empty() {
+            tx.rollback().await?;
+            return Ok(0);
+        }
+        // Stocks are locked in one order, so that two processes cannot wait for each other.
+        due.sort_by_key(|reservation| (reservation.drop, reservation.id));
+        let ids: Vec<ReservationId> = due.iter().map(|reservation| reservation.id).collect();
+        store::end(&mut tx, &ids, ReservationState::Expired).await?;
+        for of_drop in due.chunk_by(|one, next| one.drop == next.drop) {
+            let drop = of_drop[0].drop;
+            let mut stock = lock(&mut tx, drop).await?;
+            for reservation in of_drop {
+                require(
+                    stock.move_units(Movement::Expire(reservation.quantity), Some(reservation.id)),
+                    drop,
+                )?;
+            }
+            self.save(&mut tx, drop, stock);
+        }
+        fault::point("drops.expire.uncommitted");
+        tx.commit().await?;
+        fault::point("drops.expire.committed");
+        Ok(due.len())
+    }
+
+    /// Adds units to a stock, or takes available ones away, once per actor and key. Returns the counts after it.
+    pub async fn adjust(&self, drop: DropId, adjustment: &Adjustment) -> Result<Levels, Error> {
+        let Adjustment { by, actor, reason, key } = adjustment;
+        check::text("actor", actor, MAX_ACTOR)?;
+        check::text("reason", reason, MAX_REASON)?;
+        if *by == 0 || !(-MAX_UNITS..=MAX_UNITS).contains(by) {
+            let what = format!("is 1 to {MAX_UNITS} or -1 to -{MAX_UNITS}, not {by}");
+            return Err(Error::Invalid { field: "by", what });
+        }
+        let request = Fingerprint::of("drops.adjust").id(drop.as_uuid()).integer(*by).text(reason);
+        let key = IdempotencyKey::new(&format!("drops.adjust/{actor}"), key, request)?;
+        db::retrying(Error::is_conflict, || self.db.bounded(self.try_adjust(drop, adjustment, &key))).await
+    }
+
+    async fn try_adjust(
+        &self,
+        drop: DropId,
+        Adjustment { by, actor, reason, .. }: &Adjustment,
+        key: &IdempotencyKey,
+    ) -> Result<Levels, Error> {
+        let mut tx = self.db.begin().await?;
+        let mut stock = lock(&mut tx, drop).await?;
+        if let Some(answer) = earlier(&self.db, key, key.earlier(&mut tx).await?)? {
+            return Ok(answer);
+        }
+        let before = stock.levels();
+        if before.total() + by > MAX_UNITS {
+            return Err(Error::Invalid { field: "by", what: format!("makes more than {MAX_UNITS} units") });
+        }
+        let note = store::Note { actor: actor.clone(), reason: Some(reason.clone()) };
+        if !stock.adjust(*by, note) {
+            return Err(Error::StockInUse { available: before.available });
+        }
+        let after = self.save(&mut tx, drop, stock);
+        key.record(&mut tx, drop.as_uuid(), &serde_json::to_string(&after)?);
+        fault::point("drops.adjust.uncommitted");
+        tx.commit().await?;
+        fault::point("drops.adjust.committed");
+        Ok(after)
+    }
+
+    /// Reads the counts of a stock.
+    pub async fn levels(&self, drop: DropId) -> Result<Levels, Error> {
+        let reading = async { Ok::<_, Error>(store::levels(&mut self.db.connection().await?, drop).await?) };
+        self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(drop))
+    }
+
+    /// Reads the counts of a stock as watchers see them.
+    pub async fn snapshot(&self, drop: DropId) -> Result<Snapshot, Error> {
+        Ok(Snapshot::of(drop, self.levels(drop).await?))
+    }
+
+    /// Reads the counts of several stocks in one query, in the order of `drops`. Leaves out drops that do not exist.
+    pub async fn snapshots(&self, drops: &[DropId]) -> Result<Vec<Snapshot>, Error> {
+        if drops.is_empty() {
+            return Ok(Vec::new());
+        }
+        let reading =
+            async { Ok::<_, Error>(store::levels_of(&mut self.db.connection().await?, drops).await?) };
+        let found: HashMap<DropId, Levels> = self.db.bounded(reading).await?.into_iter().collect();
+        Ok(drops.iter().filter_map(|drop| Some(Snapshot::of(*drop, *found.get(drop)?))).collect())
+    }
+
+    /// Reads a reservation of a user.
+    pub async fn reservation(&self, user: UserId, id: ReservationId) -> Result<Reservation, Error> {
+        let reading = async { Ok::<_, Error>(store::find(&mut self.db.connection().await?, id).await?) };
+        let found = self.db.bounded(reading).await?.filter(|found| found.user == user);
+        found.ok_or(Error::UnknownReservation(id))
+    }
+
+    /// Lists the reservations of a user that are held and whose time has not ended, of all drops, the oldest first.
+    pub async fn held(&self, user: UserId, limit: u32) -> Result<Vec<Reservation>, Error> {
+        let limit = limit.clamp(1, MAX_LIST);
+        Ok(self.db.bounded(store::open_of_user(&self.db, user, limit)).await?)
+    }
+
+    /// Lists the ledger of a stock, the newest entry first: from the newest, or from behind an entry.
+    pub async fn ledger(
+        &self,
+        drop: DropId,
+        before: Option<LedgerPosition>,
+        limit: u32,
+    ) -> Result<Vec<LedgerEntry>, Error> {
+        let limit = limit.clamp(1, MAX_LIST);
+        let reading =
+            async { Ok(store::ledger(&mut self.db.connection().await?, drop, before, limit).await?) };
+        self.db.bounded(reading).await
+    }
+
+    /// Compares the counts of a stock with the sums of its ledger, its reservations and its orders. It sees one state of the database, so it
+    /// is right also while the drop is under way.
+    pub async fn audit(&self, drop: DropId) -> Result<Audit, Error> {
+        let reading = async { Ok::<_, Error>(store::sums(&mut self.db.connection().await?, drop).await?) };
+        Ok(self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(drop))?.audit())
+    }
+
+    /// Moves units of a stock that this transaction has not locked before.
+    pub(crate) async fn move_in(
+        &self,
+        tx: &mut Tx,
+        drop: DropId,
+        movement: Movement,
+        reservation: Option<ReservationId>,
+    ) -> Result<(), Error> {
+        let mut stock = lock(tx, drop).await?;
+        require(stock.move_units(movement, reservation), drop)?;
+        self.save(tx, drop, stock);
+        Ok(())
+    }
+
+    /// Writes a stock at the commit, after which listeners are called.
+    pub(crate) fn save(&self, tx: &mut Tx, drop: DropId, stock: LockedStock) -> Levels {
+        save(&self.listeners, tx, drop, stock)
+    }
+}
+
+/// What an operator changes of a stock.
+#[derive(Clone, Debug)]
+pub struct Adjustment {
+    /// How many units are added, or taken away if negative.
+    pub by: i64,
+    pub actor: String,
+    pub reason: String,
+    /// The idempotency key.
+    pub key: String,
+}
+
+impl fmt::Debug for Stock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stock").field("db", &self.db).finish_non_exhaustive()
+    }
+}
+
+/// Creates the stock of a new drop when the transaction is committed, with the first entry of its ledger.
+pub(crate) fn create_in(tx: &mut Tx, drop: DropId, units: i64, actor: Option<&str>) -> Result<(), Error> {
+    check::units("stock", units)?;
+    let note = actor.map(|actor| store::Note { actor: actor.to_owned(), reason: None });
+    let mut stock = LockedStock::new(drop);
+    require(stock.create(units, note), drop)?;
+    // Nobody watches a stock that did not exist before.
+    let _levels = stock.save(tx);
+    Ok(())
+}
+
+/// Locks the stock of a drop that must be there.
+pub(crate) async fn lock(tx: &mut Tx, drop: DropId) -> Result<LockedStock, Error> {
+    LockedStock::lock(tx, drop).await?.ok_or(Error::NoSuchDrop(drop))
+}
+
+fn save(listeners: &Arc<RwLock<Vec<Listener>>>, tx: &mut Tx, drop: DropId, stock: LockedStock) -> Levels {
+    let levels = stock.save(tx);
+    let listeners = listeners.clone();
+    tx.after_commit(move || {
+        let listeners = listeners.read().unwrap_or_else(PoisonError::into_inner);
+        listeners.iter().for_each(|listener| listener(drop, levels));
+    });
+    levels
+}
+
+/// Fails if the rows contradict the counts: then somebody else has written to the tables.
+pub(crate) fn require(is_moved: bool, drop: DropId) -> Result<(), Error> {
+    if is_moved {
+        return Ok(());
+    }
+    let cause = "its counts contradict its reservations; run the audit".to_owned();
+    Err(db::Error::Corrupt { table: "drop_stock", row: drop.to_string(), cause }.into())
+}
+
+/// Reads the answer to an earlier request under the same key.
+fn earlier<T: serde::de::DeserializeOwned>(
+    db: &Db,
+    key: &IdempotencyKey,
+    earlier: Earlier,
+) -> Result<Option<T>, Error> {
+    match earlier {
+        Earlier::Nothing => Ok(None),
+        Earlier::OtherRequest(_) => Err(Error::KeyReused),
+        Earlier::Unreadable(cause) => Err(db.corrupt("idempotency_keys", key.row(), cause).into()),
+        Earlier::Answer(text) => {
+            let corrupt =
+                |cause: serde_json::Error| db.corrupt("idempotency_keys", key.row(), cause.to_string());
+            Ok(Some(serde_json::from_str(&text).map_err(corrupt)?))
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! The entries of players.
+
+use account::UserId;
+use base::Timestamp;
+use db::{Conn, Db, Dialect, Error, Tx, Value};
+use sqlx::AssertSqlSafe;
+
+use super::bytes;
+use super::rows::{EntryRow, PlayerEntryRow, entry_state_number, left_reason_number};
+use crate::DropId;
+use crate::model::{Cohort, DropState, Entry, EntryState, LeftReason, Spot};
+
+const COLUMNS: &str = "user_id, account_id, state, left_reason, number, place, joined_at, admission_id, entered_at, expires_at, arrived_at";
+const WAITING: i32 = entry_state_number(EntryState::Waiting);
+const ENTERED: i32 = entry_state_number(EntryState::Entered);
+const LEFT: i32 = entry_state_number(EntryState::Left);
+const EXPIRED: i32 = entry_state_number(EntryState::Expired);
+/// How many rows one message to the server has.
+const AT_ONCE: usize = 500;
+
+const fn for_update(dialect: Dialect) -> &'static str {
+    dialect.pick("", "FOR UPDATE")
+}
+
+/// An entry with the drop that it belongs to.
+#[derive(Clone, Debug)]
+pub(crate) struct PlayerEntry {
+    pub(crate) drop: DropId,
+    pub(crate) drop_name: String,
+    pub(crate) drop_state: DropState,
+    pub(crate) entry: Entry,
+    /// The store's time.
+    pub(crate) now: Timestamp,
+}
+
+const PLAYER_ENTRIES: &str = "SELECT e.drop_id, d.name AS drop_name, d.state AS drop_state, {now} AS now, e.user_id, e.account_id, \
+    e.state, e.left_reason, e.number, e.place, e.joined_at, e.admission_id, e.entered_at, e.expires_at, e.arrived_at \
+    FROM drop_entries e JOIN drops d ON d.drop_id = e.drop_id WHERE ";
+
+/// Reads one entry.
+pub(crate) async fn entry(
+    db: &Db,
+    connection: &mut Conn,
+    drop: DropId,
+    user: UserId,
+) -> Result<Option<PlayerEntry>, Error> {
+    let text = PLAYER_ENTRIES.replace("{now}", db.dialect().now()) + "e.drop_id = ? AND e.user_id = ?";
+    let row: Option<PlayerEntryRow> = db::on!(connection, raw => {
+        sqlx::query_as(AssertSqlSafe(text))
+            .bind(bytes(drop.as_uuid()))
+            .bind(bytes(user.as_uuid()))
+            .fetch_optional(raw)
+            .await?
+    });
+    row.map(|row| row.read(db)).transpose()
+}
+
+/// Reads the entries with which a player waits or is inside, the latest join first.
+pub(crate) async fn of_player(
+    db: &Db,
+    connection: &mut Conn,
+    user: UserId,
+    limit: u32,
+) -> Result<Vec<PlayerEntry>, Error> {
+    let text = PLAYER_ENTRIES.replace("{now}", db.dialect().now())
+        + "e.user_id = ? AND e.state IN (?, ?) ORDER BY e.joined_at DESC, e.drop_id DESC LIMIT ?";
+    let rows: Vec<PlayerEntryRow> = db::on!(connection, raw => {
+        sqlx::query_as(AssertSqlSafe(text))
+            .bind(bytes(user.as_uuid()))
+            .bind(WAITING)
+            .bind(ENTERED)
+            .bind(i64::from(limit))
+            .fetch_all(raw)
+            .await?
+    });
+    rows.into_iter().map(|row| row.read(db)).collect()
+}
+
+/// Locks and reads the entries of these users.
+pub(crate) async fn find(db: &Db, tx: &mut Tx, drop: DropId, users: &[UserId]) -> Result<Vec<Entry>, Error> {
+    let text = format!(
+        "SELECT {COLUMNS} FROM drop_entries WHERE drop_id = ? AND user_id IN ({{list}}) {}",
+        for_update(tx.dialect())
+    );
+    let ids: Vec<&[u8]> = users.iter().map(|user| bytes(user.as_uuid())).collect();
+    let (text, padding) = db::list_text(&text, ids.len());
+    let rows: Vec<EntryRow> = db::on!(tx, connection => {
+        let query = sqlx::query_as(text).bind(bytes(drop.as_uuid()));
+        db::bind_list!(query, ids, padding).fetch_all(connection).await?
+    });
+    rows.into_iter().map(|row| row.read(db)).collect()
+}
+
+/// Writes entries as they are now, at the latest when the transaction is committed. The caller has locked them, or holds the head.
+pub(crate) async fn replace(tx: &mut Tx, drop: DropId, entries: &[Entry]) -> Result<(), Error> {
+    const REPLACE: &str = "REPLACE INTO drop_entries (drop_id, user_id, account_id, state, left_reason, number, place, joined_at, \
+        admission_id, entered_at, expires_at, arrived_at, changed_at)";
+    for entries in entries.chunks(AT_ONCE) {
+        // What the chunk before has: a server takes messages up to some size only.
+        tx.write().await?;
+        let rows = entries.iter().map(|entry| {
+            [
+                drop.as_uuid().into(),
+                entry.user.as_uuid().into(),
+                entry.account.as_uuid().into(),
+                entry_state_number(entry.state).into(),
+                entry.left_reason.map_or(Value::Null, |reason| left_reason_number(reason).into()),
+                entry.number.into(),
+                entry.place.stored().into(),
+                entry.joined_at.into(),
+                entry.admission.as_uuid().into(),
+                entry.entered_at.into(),
+                entry.expires_at.into(),
+                entry.arrived_at.into(),
+                Value::Now,
+            ]
+        });
+        tx.insert_at_commit(REPLACE, rows);
+    }
+    Ok(())
+}
+
+/// Returns how many players are inside.
+pub(crate) async fn inside(tx: &mut Tx, drop: DropId) -> Result<i64, Error> {
+    const INSIDE: &str = "SELECT COUNT(*) FROM drop_entries WHERE drop_id = ? AND state = ?";
+    Ok(db::on!(tx, connection => {
+        sqlx::query_scalar(INSIDE).bind(bytes(drop.as_uuid())).bind(ENTERED).fetch_one(connection).await?
+    }))
+}
+
+/// Counts the admissions of some time, and those of them that were used.
+pub(crate) async fn cohort(
+    tx: &mut Tx,
+    drop: DropId,
+    from: Timestamp,
+    until: Timestamp,
+) -> Result<Cohort, Error> {
+    const COHORT: &str = "SELECT COUNT(*), COUNT(arrived_at) FROM drop_entries WHERE drop_id = ? AND entered_at > ? AND entered_at <= ?";
+    let (admitted, arrived): (i64, i64) = db::on!(tx, connection => {
+        sqlx::query_as(COHORT)
+            .bind(bytes(drop.as_uuid()))
+            .bind(from.as_millis())
+            .bind(until.as_millis())
+            .fetch_one(connection)
+            .await?
+    });
+    Ok(Cohort { admitted, arrived })
+}
+
+/// Locks and reads the first who wait, in order.
+pub(crate) async fn first_waiting(
+    db: &Db,
+    tx: &mut Tx,
+    drop: DropId,
+    limit: u32,
+) -> Result<Vec<Entry>, Error> {
+    let text = AssertSqlSafe(format!(
+        "SELECT {COLUMNS} FROM drop_entries WHERE drop_id = ? AND state = ? ORDER BY place, user_id LIMIT ? {}",
+        for_update(tx.dialect())
+    ));
+    let rows: Vec<EntryRow> = db::on!(tx, connection => {
+        sqlx::query_as(text)
+            .bind(bytes(drop.as_uuid()))
+            .bind(WAITING)
+            .bind(i64::from(limit))
+            .fetch_all(connection)
+            .await?
+    });
+    rows.into_iter().map(|row| row.read(db)).collect()
+}
+
+/// Admits all who wait up to a spot. The caller holds the head, so nobody can have joined before it since they were read. Returns how many.
+pub(crate) async fn admit(
+    tx: &mut Tx,
+    drop: DropId,
+    last: Spot,
+    now: Timestamp,
+    expires_at: Timestamp,
+) -> Result<u64, Error> {
+    const ADMIT: &str = "UPDATE drop_entries SET state = ?, entered_at = ?, expires_at = ?, arrived_at = NULL, changed_at = ? \
+        WHERE drop_id = ? AND state = ? AND place <= ? AND (place < ? OR user_id <= ?)";
+    Ok(db::on!(tx, connection => {
+        sqlx::query(ADMIT)
+            .bind(ENTERED)
+            .bind(now.as_millis())
+            .bind(expires_at.as_millis())
+            .bind(now.as_millis())
+            .bind(bytes(drop.as_uuid()))
+            .bind(WAITING)
+            .bind(last.place.stored())
+            .bind(last.place.stored())
+            .bind(bytes(last.user.as_uuid()))
+            .execute(connection)
+            .await?
+            .rows_affected()
+    }))
+}
+
+/// Ends the waiting of all up to a spot, because the drop is over. The caller holds the head. Returns how many.
+pub(crate) async fn end_waiting(tx: &mut Tx, drop: DropId, last: Spot, now: Timestamp) -> Result<u64, Error> {
+    const END: &str = "UPDATE drop_entries SET state = ?, left_reason = ?, changed_at = ? \
+        WHERE drop_id = ? AND state = ? AND place <= ? AND (place < ? OR user_id <= ?)";
+    Ok(db::on!(tx, connection => {
+        sqlx::query(END)
+            .bind(LEFT)
+            .bind(left_reason_number(LeftReason::DropEnded))
+            .bind(now.as_millis())
+            .bind(bytes(drop.as_uuid()))
+            .bind(WAITING)
+            .bind(last.place.stored())
+            .bind(last.place.stored())
+            .bind(bytes(last.user.as_uuid()))
+            .execute(connection)
+            .await?
+            .rows_affected()
+    }))
+}
+
+/// Locks and reads the admissions whose time has ended, the oldest first.
+pub(crate) async fn first_expired(
+    db: &Db,
+    tx: &mut Tx,
+    drop: DropId,
+    now: Timestamp,
+    limit: u32,
+) -> Result<Vec<Entry>, Error> {
+    let text = AssertSqlSafe(format!(
+        "SELECT {COLUMNS} FROM drop_entries WHERE drop_id = ? AND state = ? AND expires_at <= ? ORDER BY expires_at, user_id LIMIT ? {}",
+        for_update(tx.dialect())
+    ));
+    let rows: Vec<EntryRow> = db::on!(tx, connection => {
+        sqlx::query_as(text)
+            .bind(bytes(drop.as_uuid()))
+            .bind(ENTERED)
+            .bind(now.as_millis())
+            .bind(i64::from(limit))
+            .fetch_all(connection)
+            .await?
+    });
+    rows.into_iter().map(|row| row.read(db)).collect()
+}
+
+/// Ends the admissions up to one of those that [`first_expired`] returned. Returns how many.
+pub(crate) async fn expire(tx: &mut Tx, drop: DropId, last: &Entry, now: Timestamp) -> Result<u64, Error> {
+    const EXPIRE: &str = "UPDATE drop_entries SET state = ?, changed_at = ? \
+        WHERE drop_id = ? AND state = ? AND expires_at <= ? AND (expires_at < ? OR user_id <= ?)";
+    let expires_at = last.expires_at.unwrap_or(now).as_millis();
+    Ok(db::on!(tx, connection => {
+        sqlx::query(EXPIRE)
+            .bind(EXPIRED)
+            .bind(now.as_millis())
+            .bind(bytes(drop.as_uuid()))
+            .bind(ENTERED)
+            .bind(expires_at)
+            .bind(expires_at)
+            .bind(bytes(last.user.as_uuid()))
+            .execute(connection)
+            .await?
+            .rows_affected()
+    }))
+}

@@ -1,0 +1,137 @@
+//! The wiring of drops.
+
+use std::sync::Arc;
+
+use ::config::Reader;
+use account::Accounts;
+use axum::Router;
+use bus::EventKind;
+use db::Migrations;
+use entitlement::Entitlements;
+use futures::FutureExt;
+use futures::future::LocalBoxFuture;
+use http_server::Right;
+use outbox::Outbox;
+use service::{Context, HomePart, OpenError, Opened, PlayerRoute, Provided, Role, Service, Settings};
+use utoipa::OpenApi as _;
+use utoipa::openapi::OpenApi;
+
+use crate::gauges::{DropMetrics, Gauges};
+use crate::http::{Api, operator_routes, service_routes};
+use crate::orders::Orders;
+use crate::stock::Stock;
+use crate::worker::Worker;
+use crate::{
+    Config, Drops, EraseFromDrops, Line, MIGRATIONS, Room, RoomMetrics, TokenSecrets, events, orders,
+    player_api,
+};
+
+/// To prepare, open and close drops, and to adjust their stock.
+pub const RIGHT: Right = Right::new("drops");
+
+/// Drops as a service. Provides [`Drops`], [`Line`], [`Room`], [`Stock`], [`Orders`],
+/// [`PaymentProvider`](crate::PaymentProvider) and [`TokenSecrets`].
+#[derive(Clone, Copy, Debug)]
+pub struct Wiring;
+
+impl Service for Wiring {
+    fn name(&self) -> &'static str {
+        "drops"
+    }
+
+    fn migrations(&self) -> Option<Migrations> {
+        Some(MIGRATIONS)
+    }
+
+    fn rights(&self) -> &'static [Right] {
+        &[RIGHT]
+    }
+
+    fn events(&self) -> Vec<EventKind> {
+        events().into_iter().chain(orders::events()).collect()
+    }
+
+    fn service_api(&self) -> Option<OpenApi> {
+        Some(Api::openapi())
+    }
+
+    fn operator_routes(&self) -> Router<Provided> {
+        operator_routes()
+    }
+
+    fn gateway_api(&self) -> Option<OpenApi> {
+        Some(player_api::Api::openapi())
+    }
+
+    fn player_routes(&self) -> Vec<PlayerRoute> {
+        player_api::routes()
+    }
+
+    fn home_parts(&self) -> Vec<HomePart> {
+        player_api::home_parts()
+    }
+
+    fn prepare_dev(&self, settings: &mut Settings) {
+        settings.put(settings.get::<Config>().clone().or_demo());
+    }
+
+    fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
+        settings.put(reader.section::<Config>("drops"));
+    }
+
+    fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
+        open(context).boxed_local()
+    }
+}
+
+async fn open(context: &Context) -> Result<Opened, OpenError> {
+    let (config, stores, clock) = (context.settings.get::<Config>(), &context.stores, &context.clock);
+    let (db, outbox) = (&stores.db, context.get::<Outbox>()?);
+    let accounts: Accounts = context.get()?;
+    let entitlements: Entitlements = context.get()?;
+    let line = Line::new(&stores.redis_store, &config.key_prefix);
+    let drops = Drops::new(db.clone(), outbox.clone(), clock.clone());
+    let room = Room::new(drops.clone(), line.clone(), context.metrics.register(RoomMetrics::new));
+    let stock = Stock::new(db.clone());
+    let orders = Orders::new(db.clone(), stock.clone(), entitlements.clone(), outbox, clock.clone());
+    accounts.on_erase(Arc::new(EraseFromDrops::new(stock.clone())));
+    let unusable = |source| OpenError::unusable("drops.keys", source);
+    let secrets = TokenSecrets::load(db, &config.keys).await.map_err(unusable)?;
+    let provider = player_api::provider(context);
+    context.provide(secrets.clone())?;
+    context.provide(provider.clone())?;
+    context.provide(drops.clone())?;
+    context.provide(line.clone())?;
+    context.provide(room.clone())?;
+    context.provide(stock.clone())?;
+    context.provide(orders.clone())?;
+
+    let service_api = service_routes().with_state(context.provided.clone());
+    let mut opened = Opened { service_api, ..Opened::default() };
+    if let Some(demo) = &config.demo {
+        context.provide(demo.clone())?;
+        let (drops, clock) = (drops.clone(), clock.clone());
+        opened.when_all_are_open = Some(player_api::open_demo_drop(drops, clock).boxed_local());
+    }
+    // Beside the routes that players join through: a process that serves drops also keeps them going, so there is no role to forget.
+    if context.settings.roles.contains(Role::Gateway) {
+        player_api::open(
+            context,
+            player_api::UseCases {
+                drops: drops.clone(),
+                room: room.clone(),
+                stock: stock.clone(),
+                orders: orders.clone(),
+                entitlements,
+                secrets,
+                provider,
+            },
+        )?;
+        let gauges = Gauges::new(db.clone(), line, context.metrics.register(DropMetrics::new));
+        let (reconcile_every, webhook_retention) =
+            (config.reconcile_every, config.payments.webhook_retention);
+        opened.loops =
+            Worker { drops, room, stock, orders, webhook_retention, gauges, reconcile_every }.loops();
+    }
+    Ok(opened)
+}

@@ -1,0 +1,185 @@
+//! Admission cycles: order, limits, expiry, arrivals.
+
+use std::time::Duration;
+
+use drops::model::EntryState;
+use drops::{AdmissionId, Ending, Error, Standing};
+
+use crate::{Process, on_all_stages, terms, user};
+
+on_all_stages!(
+    players_are_admitted_in_order_and_notified,
+    both_limits_hold,
+    an_admission_ends_by_its_time,
+    an_arrival_lengthens_the_admission,
+    nobody_is_admitted_while_everyone_waits,
+    no_shows_are_made_up_for,
+    a_drop_that_is_over_still_ends_its_admissions,
+    a_large_cycle_is_one_transaction,
+    a_late_cycle_does_not_delay_the_next,
+    a_clock_that_was_set_back_stops_nothing,
+);
+
+async fn players_are_admitted_in_order_and_notified(process: &Process) {
+    let drop = process.open_drop(terms(3, 100)).await.id;
+    for player in 1..=5 {
+        process.join(drop, player).await.unwrap();
+    }
+    process.pass_period(drop).await;
+    let ticked = process.room.tick().await.unwrap();
+    assert_eq!((ticked.cycles, ticked.admitted), (1, 3));
+    assert_eq!(process.room.tick().await.unwrap().cycles, 0, "the period is not over");
+    assert_eq!(process.in_state(drop, EntryState::Entered).await, [1, 2, 3]);
+    assert_eq!(process.in_line(drop).await, [4, 5]);
+    let events = process.events("playhouse.drop.admitted.v1").await;
+    let notified: Vec<_> = events.iter().map(|event| event["user_id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(notified, [1, 2, 3].map(|player| user(player).to_string()));
+    let admission = process.admission(drop, 2).await;
+    assert_eq!(events[1]["admission_id"], admission.to_string());
+}
+
+async fn both_limits_hold(process: &Process) {
+    let drop = process.open_drop(terms(4, 6)).await.id;
+    for player in 1..=10 {
+        process.join(drop, player).await.unwrap();
+    }
+    assert_eq!(process.cycle(drop).await, [1, 2, 3, 4], "as many as a batch");
+    assert_eq!(process.cycle(drop).await, [5, 6], "as many as there is room");
+    assert_eq!(process.cycle(drop).await, [0_u128; 0]);
+    process.room.leave(drop, user(2)).await.unwrap();
+    assert_eq!(process.cycle(drop).await, [7], "who leaves makes room");
+}
+
+async fn an_admission_ends_by_its_time(process: &Process) {
+    let drop = process.open_drop(terms(2, 2)).await.id;
+    for player in 1..=3 {
+        process.join(drop, player).await.unwrap();
+    }
+    process.cycle(drop).await;
+    let admission = process.admission(drop, 1).await;
+    let unused = process.admission(drop, 2).await;
+    process.room.arrive(drop, user(1), admission).await.unwrap();
+    process.pass_admissions(drop).await;
+    let late = process.room.arrive(drop, user(2), unused).await;
+    assert!(matches!(late, Err(Error::NotAdmitted)), "{late:?}");
+    assert_eq!(process.cycle(drop).await, [3], "the room is free again");
+    assert_eq!(process.room.standing(drop, user(1)).await.unwrap(), Standing::Expired);
+    let events = process.events("playhouse.drop.admission_expired.v1").await;
+    let arrived: Vec<_> = events.iter().map(|event| event["arrived"].as_bool().unwrap()).collect();
+    assert_eq!(arrived, [true, false]);
+    let again = process.join(drop, 1).await.unwrap();
+    assert_eq!((again.number, again.arrived_at), (4, None), "joining again goes to the end");
+    assert_ne!(again.admission, admission, "an admission is used once");
+}
+
+async fn an_arrival_lengthens_the_admission(process: &Process) {
+    let drop = process.open_drop(terms(2, 2)).await.id;
+    process.join(drop, 1).await.unwrap();
+    process.cycle(drop).await;
+    let Standing::Entered(before) = process.room.standing(drop, user(1)).await.unwrap() else {
+        panic!("not inside")
+    };
+    assert_eq!(before.arrived_at, None);
+    let wrong = process.room.arrive(drop, user(1), AdmissionId::generate()).await;
+    assert!(matches!(wrong, Err(Error::NotAdmitted)), "another's admission: {wrong:?}");
+    let after = process.room.arrive(drop, user(1), before.id).await.unwrap();
+    assert_eq!(after.expires_at.distance(before.expires_at), Duration::from_secs(540));
+    assert_eq!(process.room.arrive(drop, user(1), before.id).await.unwrap(), after, "once");
+}
+
+async fn nobody_is_admitted_while_everyone_waits(process: &Process) {
+    let drop = process.open_drop(terms(1, 10)).await.id;
+    for player in 1..=3 {
+        process.join(drop, player).await.unwrap();
+    }
+    process.cycle(drop).await;
+    process.drops.everyone_waits(drop, true).await.unwrap();
+    assert_eq!(process.cycle(drop).await, [0_u128; 0]);
+    assert!(matches!(process.room.standing(drop, user(1)).await.unwrap(), Standing::Entered(_)));
+    process.drops.everyone_waits(drop, false).await.unwrap();
+    process.drops.pause(drop).await.unwrap();
+    assert_eq!(process.cycle(drop).await, [0_u128; 0]);
+    process.drops.resume(drop).await.unwrap();
+    assert_eq!(process.cycle(drop).await, [2]);
+}
+
+async fn no_shows_are_made_up_for(process: &Process) {
+    let drop = process.open_drop(terms(10, 1_000)).await.id;
+    for player in 1..=60 {
+        process.join(drop, player).await.unwrap();
+    }
+    let admitted = process.cycle(drop).await;
+    for player in &admitted[..5] {
+        process.room.arrive(drop, user(*player), process.admission(drop, *player).await).await.unwrap();
+    }
+    // The time to arrive is over, and the controller knows nothing of it yet: half of them came.
+    process.execute("UPDATE drop_entries SET entered_at = 1 WHERE state = 1 AND drop_id = ?", drop).await;
+    process
+        .execute(
+            r#"UPDATE drop_heads SET controller =
+                '{"version":"1","controller":{"arrived":0,"missed":0,"carry":0},"known_until":0}' WHERE drop_id = ?"#,
+            drop,
+        )
+        .await;
+    assert_eq!(process.cycle(drop).await.len(), 20, "twice as many are admitted so that ten arrive");
+}
+
+async fn a_drop_that_is_over_still_ends_its_admissions(process: &Process) {
+    let drop = process.open_drop(terms(1, 10)).await.id;
+    for player in 1..=2 {
+        process.join(drop, player).await.unwrap();
+    }
+    process.room.reconcile().await.unwrap();
+    process.cycle(drop).await;
+    process.drops.close(drop, Ending::WithoutReservations).await.unwrap();
+    process.pass_admissions(drop).await;
+    process.pass_period(drop).await;
+    let ticked = process.room.tick().await.unwrap();
+    assert_eq!((ticked.admitted, ticked.expired), (0, 1));
+    assert_eq!(process.room.tick().await.unwrap().cycles, 0);
+    process.room.reconcile().await.unwrap();
+    assert_eq!(process.line.len(drop).await.unwrap(), 0, "the line of a drop that is over is removed");
+    assert_eq!(process.in_state(drop, EntryState::Left).await, [2], "the rows stay");
+}
+
+async fn a_large_cycle_is_one_transaction(process: &Process) {
+    let drop = process.open_drop(terms(1_200, 5_000)).await.id;
+    let joins: Vec<_> = (1..=1_500)
+        .map(|player| {
+            let process = process.clone();
+            tokio::spawn(async move { process.join(drop, player).await.unwrap().number })
+        })
+        .collect();
+    for join in joins {
+        join.await.unwrap();
+    }
+    let order = process.waiting(drop).await;
+    assert_eq!(process.cycle(drop).await, order[..1_200]);
+    assert_eq!(process.events("playhouse.drop.admitted.v1").await.len(), 1_200);
+    assert_eq!(process.in_line(drop).await, order[1_200..]);
+}
+
+async fn a_late_cycle_does_not_delay_the_next(process: &Process) {
+    let drop = process.open_drop(terms(1, 10)).await.id;
+    process.cycle(drop).await;
+    // The cycle is 2 s late: the next one is due 1 s after it.
+    let now = process.db.now().await.unwrap().as_millis();
+    process.set_cycled_at(drop, now - 5_000).await;
+    process.room.cycle(drop).await.unwrap().unwrap();
+    let due = process.cycled_at(drop).await + 3_000 - now;
+    assert!((900..=1_100).contains(&due), "{due}");
+    // Those that were missed are not made up for.
+    process.set_cycled_at(drop, now - 60_000).await;
+    process.room.cycle(drop).await.unwrap().unwrap();
+    assert_eq!(process.room.cycle(drop).await.unwrap(), None);
+    assert!(process.cycled_at(drop).await >= now);
+}
+
+async fn a_clock_that_was_set_back_stops_nothing(process: &Process) {
+    let drop = process.open_drop(terms(1, 10)).await.id;
+    process.join(drop, 1).await.unwrap();
+    let now = process.db.now().await.unwrap().as_millis();
+    process.set_cycled_at(drop, now + 3_600_000).await;
+    assert_eq!(process.room.tick().await.unwrap().admitted, 1);
+    assert_eq!(process.room.tick().await.unwrap().cycles, 0, "by the new time the period is not over");
+}

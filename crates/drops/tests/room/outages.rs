@@ -1,0 +1,144 @@
+//! Stores that are emptied or away.
+
+use std::time::Duration;
+
+use base::Code;
+use base::error::Coded;
+use drops::model::WithoutRedis;
+use drops::{Line, Room, RoomMetrics, Standing, Waiting};
+use prometheus_client::registry::Registry;
+use redis_store::{Redis as RedisConnection, RedisStore};
+use testkit::{Flavour, Proxy, Redis, SqlPlace, SqlServer, eventually, need};
+
+use crate::{LinePlace, PATIENCE, Process, line_at, number, terms, user};
+
+/// Players with a line on a Redis of this test's own.
+async fn waiting_at(redis: &Redis, without_redis: WithoutRedis) -> (SqlPlace, Process, drops::DropId) {
+    let place = SqlPlace::sqlite().unwrap();
+    let process = Process::open(&place.url(), line_at(&redis.url(), "room:").await).await;
+    let mut terms = terms(2, 100);
+    terms.without_redis = without_redis;
+    let drop = process.open_drop(terms).await.id;
+    for player in 1..=8 {
+        process.join(drop, player).await.unwrap();
+    }
+    process.room.reconcile().await.unwrap();
+    (place, process, drop)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_emptied_loses_nobody() {
+    let redis = need!(Redis::private().await);
+    let (_place, process, drop) = waiting_at(&redis, WithoutRedis::Continue).await;
+    assert_eq!(process.cycle(drop).await, [1, 2]);
+    let mut connection = redis.keyspace().connect().await;
+    redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
+    let unknown = Standing::Waiting(Waiting { position: None, wait: None });
+    assert_eq!(process.room.standing(drop, user(3)).await.unwrap(), unknown, "the state is known");
+    assert_eq!(process.cycle(drop).await, [3, 4], "admissions go on");
+    assert_eq!(process.room.reconcile().await.unwrap().rebuilt, 1);
+    assert_eq!(process.in_line(drop).await, [5, 6, 7, 8]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn redis_away_loses_nobody() {
+    let mut redis = need!(Redis::private().await);
+    let (_place, process, drop) = waiting_at(&redis, WithoutRedis::Continue).await;
+    redis.kill().await.unwrap();
+    assert_eq!(process.cycle(drop).await, [1, 2], "admissions go on from SQL");
+    process.join(drop, 9).await.unwrap();
+    process.room.leave(drop, user(5)).await.unwrap();
+    assert!(matches!(process.room.standing(drop, user(3)).await.unwrap(), Standing::Waiting(_)));
+    let error = process.room.reconcile().await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    redis.start_again().await.unwrap();
+    let reconciled = eventually("the line", PATIENCE, async || process.room.reconcile().await).await;
+    assert_eq!(reconciled.rebuilt, 1);
+    assert_eq!(process.in_line(drop).await, [3, 4, 6, 7, 8, 9], "in order");
+    assert_eq!(process.cycle(drop).await, [3, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drop_that_pauses_without_redis_admits_nobody_until_the_line_is_back() {
+    let mut redis = need!(Redis::private().await);
+    let (_place, process, drop) = waiting_at(&redis, WithoutRedis::Pause).await;
+    assert_eq!(process.cycle(drop).await, [1, 2]);
+    redis.kill().await.unwrap();
+    process.pass_admissions(drop).await;
+    process.pass_period(drop).await;
+    let cycle = process.room.cycle(drop).await.unwrap().unwrap();
+    assert_eq!((cycle.admitted.len(), cycle.expired), (0, 2), "admissions end all the same");
+    redis.start_again().await.unwrap();
+    eventually("Redis", PATIENCE, async || process.line.len(drop).await).await;
+    assert_eq!(process.cycle(drop).await, [0_u128; 0], "the line is empty");
+    process.room.reconcile().await.unwrap();
+    assert_eq!(process.cycle(drop).await, [3, 4]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sql_away_is_said_and_nobody_loses_a_place() {
+    let mut server = need!(SqlServer::builder(Flavour::Mariadb).durable().start().await);
+    let database = server.database().await;
+    let line = LinePlace::Redis(need!(Redis::shared().await).keyspace()).open().await;
+    let process = Process::open_within(database.url(), line, Duration::from_secs(2)).await;
+    let drop = process.open_drop(terms(2, 100)).await.id;
+    for player in 1..=4 {
+        process.join(drop, player).await.unwrap();
+    }
+    process.room.reconcile().await.unwrap();
+    server.kill().await.unwrap();
+    for error in [
+        process.join(drop, 5).await.unwrap_err(),
+        process.room.leave(drop, user(1)).await.unwrap_err(),
+        process.room.tick().await.unwrap_err(),
+        process.room.reconcile().await.unwrap_err(),
+    ] {
+        assert_eq!(error.code(), Code::Unavailable, "{error:?}");
+    }
+    assert_eq!(process.in_line(drop).await, [1, 2, 3, 4], "the line is untouched");
+    server.start_again().await.unwrap();
+    let joined = eventually("SQL", PATIENCE, async || process.join(drop, 5).await).await;
+    assert_eq!(joined.number, 5);
+    assert_eq!(process.waiting(drop).await, [1, 2, 3, 4, 5]);
+    assert_eq!(process.cycle(drop).await, [1, 2]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_redis_holds_nobody_up() {
+    /// Longer than the test may take: a step that waits for Redis fails it.
+    const TIMEOUT: Duration = Duration::from_secs(30);
+    let redis = need!(Redis::shared().await);
+    let keys = redis.keyspace();
+    let proxy = Proxy::to(redis.addr()).await;
+    let connection = RedisConnection::open(&proxy.url(keys.url()), TIMEOUT).await.unwrap();
+    let place = SqlPlace::sqlite().unwrap();
+    let line = Line::new(&RedisStore::Redis(connection), keys.prefix());
+    let process = Process::open(&place.url(), line).await;
+    let drop = process.open_drop(terms(2, 100)).await.id;
+    process.join(drop, 1).await.unwrap();
+    process.room.reconcile().await.unwrap();
+    proxy.half_open().await;
+    let began = std::time::Instant::now();
+    for player in 2..=20 {
+        process.join(drop, player).await.unwrap();
+    }
+    process.room.leave(drop, user(20)).await.unwrap();
+    let joined = began.elapsed();
+    assert!(joined < TIMEOUT / 3, "joins waited for Redis: {joined:?}");
+    process.pass_period(drop).await;
+    assert_eq!(process.room.tick().await.unwrap().admitted, 2, "admissions go on");
+    assert!(matches!(process.room.standing(drop, user(1)).await.unwrap(), Standing::Entered(_)));
+    let all = began.elapsed();
+    assert!(all < TIMEOUT / 2, "a cycle or a position waited for Redis: {all:?}");
+    assert_eq!(process.waiting(drop).await, (3..=19).collect::<Vec<_>>(), "nobody is lost");
+    proxy.pass().await;
+    // The connection of before may wait for its answers still.
+    let line = line_at(keys.url(), keys.prefix()).await;
+    let other = Room::new(process.drops.clone(), line.clone(), RoomMetrics::new(&mut Registry::default()));
+    let mended = async || {
+        other.reconcile().await.unwrap();
+        let spots = line.first(drop, 100).await.unwrap();
+        spots.iter().map(|spot| number(spot.user)).eq(3..=19)
+    };
+    eventually("the line", PATIENCE, mended).await;
+}

@@ -1,0 +1,86 @@
+//! A drop on the first page, from signing in to owning what was sold.
+
+use testkit::need;
+
+use super::*;
+
+const CARD: &str = ".drop";
+const BUTTON: &str = ".drop .buttons .button:not(.quiet)";
+/// The demo drop of `dev` opens 20 seconds after the start.
+const OPENING: Duration = Duration::from_secs(60);
+
+async fn sign_in(browser: &Browser, gateway: &str, user: &str, name: &str) {
+    browser.goto(format!("{gateway}/login")).await;
+    browser.click(&format!("button[value={user}]")).await;
+    signed_in_as(browser, name).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_player_joins_is_admitted_buys_and_owns() {
+    let (browser, other) = (need!(Browser::start().await), need!(Browser::start().await));
+    let (_running, addresses) = started(dev(&["--gateway-port", "0"])).await;
+    let gateway = format!("http://{}", addresses["gateway"]);
+    sign_in(&browser, &gateway, "ada", "Ada Lovelace").await;
+    sign_in(&other, &gateway, "grace", "Grace Hopper").await;
+
+    // Before the opening: the countdown, the stock, a place in line.
+    browser.wait_for_text(CARD, "Golden hat", PATIENCE).await;
+    browser.wait_for_text(".drop .opening", "Opens in 0:", PATIENCE).await;
+    browser.wait_for_text(".drop .left", "25 of 25 left", PATIENCE).await;
+    browser.wait_for_text(BUTTON, "Join the line", PATIENCE).await;
+    browser.click(BUTTON).await;
+    browser.wait_for_text(".drop .standing", "You are number 1 of 1.", PATIENCE).await;
+    other.wait_for_text(BUTTON, "Join the line", PATIENCE).await;
+    other.click(BUTTON).await;
+    other.wait_for_text(".drop .standing", "You are number 2 of 2.", PATIENCE).await;
+    // A client that comes back stands where it stood.
+    browser.reload().await;
+    browser.wait_for_text(".drop .standing", "You are number 1 of 2.", PATIENCE).await;
+
+    // Admitted without a reload.
+    browser.script("window.isTheSamePage = true").await;
+    browser.wait_for_text(".drop .standing", "It is your turn", OPENING).await;
+    assert_eq!(browser.script("return window.isTheSamePage").await, true);
+    browser.wait_for_text(".drop .opening", "Open now", PATIENCE).await;
+    browser.wait_for_text(BUTTON, "Reserve", PATIENCE).await;
+    browser.fill(".drop input", "2").await;
+    browser.click(BUTTON).await;
+    browser.wait_for_text(".drop .standing", "2 reserved for you", PATIENCE).await;
+    // Everybody sees the stock move.
+    for browser in [&browser, &other] {
+        browser.wait_for_text(".drop .left", "23 of 25 left", PATIENCE).await;
+    }
+    browser.reload().await;
+    browser.wait_for_text(".drop .standing", "2 reserved for you", PATIENCE).await;
+
+    // To the provider and back.
+    browser.wait_for_text(BUTTON, "Pay", PATIENCE).await;
+    browser.click(BUTTON).await;
+    browser.wait_for_url(|url| url.contains("/demo/checkout"), PATIENCE).await;
+    assert_eq!(browser.text("#price").await, "9.98 EUR");
+    browser.click("button[value=pay]").await;
+    browser.wait_for_url(|url| url == format!("{gateway}/"), PATIENCE).await;
+    browser.wait_for_text("#orders", "paid: it is yours", PATIENCE).await;
+    browser.wait_for_text("#owned", "golden-hat", PATIENCE).await;
+    browser.wait_for_text("#notifications", "You received golden-hat", PATIENCE).await;
+    browser.wait_for_text(".drop .left", "23 of 25 left", PATIENCE).await;
+    browser.wait_for_text(".drop .standing", "You have all that a player may buy.", PATIENCE).await;
+    assert!(!browser.has(".drop .buttons .button").await, "there is nothing more to do");
+
+    // The other one changes their mind at the provider.
+    other.wait_for_text(BUTTON, "Reserve", OPENING).await;
+    other.click(BUTTON).await;
+    other.wait_for_text(BUTTON, "Pay", PATIENCE).await;
+    browser.wait_for_text(".drop .left", "22 of 25 left", PATIENCE).await;
+    other.click(BUTTON).await;
+    other.wait_for_url(|url| url.contains("/demo/checkout"), PATIENCE).await;
+    other.click("button[value=decline]").await;
+    other.wait_for_text("#orders", "the payment failed", PATIENCE).await;
+    browser.wait_for_text(".drop .left", "23 of 25 left", PATIENCE).await;
+
+    for browser in [&browser, &other] {
+        let errors = browser.console_errors().await;
+        let unexpected: Vec<&String> = errors.iter().filter(|error| !error.contains("401")).collect();
+        assert!(unexpected.is_empty(), "{unexpected:?}");
+    }
+}
