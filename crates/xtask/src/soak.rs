@@ -17,6 +17,15 @@ pub(crate) enum Soak {
         #[arg(long, default_value_t = 200)]
         matches: u32,
     },
+    /// A whole sale through the gateway: on a fleet through faults, and in one process on SQLite; some minutes
+    Drops {
+        /// Players who join
+        #[arg(long, default_value_t = 20_000)]
+        players: u32,
+        /// Units on sale
+        #[arg(long, default_value_t = 1_000)]
+        units: u32,
+    },
 }
 
 impl Soak {
@@ -32,6 +41,23 @@ impl Soak {
                     .env("CLUSTER_FAULTS", "full")
                     .env("CLUSTER_GRANTS", grants.to_string())
                     .env("CLUSTER_MATCHES", matches.to_string()),
+            ),
+            // One sale at a time: both take all cores.
+            Self::Drops { players, units } => step(
+                "soak drops",
+                cargo(&[
+                    "test",
+                    "--locked",
+                    "--release",
+                    "--workspace",
+                    "--test",
+                    "sale",
+                    "--",
+                    "--test-threads=1",
+                ])
+                .env("CI", "true")
+                .env("SALE_PLAYERS", players.to_string())
+                .env("SALE_UNITS", units.to_string()),
             ),
         }
     }
