@@ -33,13 +33,10 @@ pub struct Ticked {
     pub cycles: usize,
     pub admitted: usize,
     pub expired: usize,
-    /// How many players were notified that their drop is over.
-    pub ended: usize,
 }
 
 impl Room {
-    /// Runs the admission cycle of every drop whose period is over, and ends the waiting for drops that are over. Any number of processes may do
-    /// this at once.
+    /// Runs the admission cycle of every drop whose period is over. Any number of processes may do this at once.
     ///
     /// A drop that fails does not hold up the others. Its error is logged and counted, and the first one is returned at the end.
     pub async fn tick(&self) -> Result<Ticked, Error> {
@@ -60,12 +57,6 @@ impl Room {
                         failed.get_or_insert(error);
                     }
                 }
-            }
-        }
-        match self.end_waiting().await {
-            Ok(ended) => ticked.ended = ended,
-            Err(error) => {
-                failed.get_or_insert(error);
             }
         }
         failed.map_or(Ok(ticked), Err)

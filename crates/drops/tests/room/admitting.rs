@@ -139,6 +139,7 @@ async fn a_drop_that_is_over_still_ends_its_admissions(process: &Process) {
     assert_eq!(process.room.tick().await.unwrap().cycles, 0);
     process.room.reconcile().await.unwrap();
     assert_eq!(process.line.len(drop).await.unwrap(), 0, "the line of a drop that is over is removed");
+    process.room.end_waiting().await.unwrap();
     assert_eq!(process.in_state(drop, EntryState::Left).await, [2], "the rows stay");
 }
 

@@ -42,12 +42,18 @@ async fn everybody_who_waits_is_notified_once(process: &Process) {
     let still: Vec<u128> = (1..=PLAYERS).filter(|player| !admitted.contains(player)).collect();
     assert_eq!(process.room.end_waiting().await.unwrap(), 0, "the drop is not over");
     process.drops.close(drop, Ending::WithoutReservations).await.unwrap();
-    let ticked = process.room.tick().await.unwrap();
-    assert_eq!(ticked.ended, still.len());
+    process.room.tick().await.unwrap();
+    assert_eq!(
+        process.notified(drop).await,
+        [0_u128; 0],
+        "admission cycles do not wait for thousands of notifications"
+    );
+    let ended = process.room.end_waiting().await.unwrap();
+    assert_eq!(ended, still.len());
     assert_eq!(process.notified(drop).await, still);
     assert_eq!(process.waiting(drop).await, [0_u128; 0]);
     assert_eq!(process.line.len(drop).await.unwrap(), 0, "the line is removed");
-    assert_eq!(process.room.tick().await.unwrap().ended, 0, "once");
+    assert_eq!(process.room.end_waiting().await.unwrap(), 0, "once");
     let player = still[0];
     assert_eq!(process.room.standing(drop, user(player)).await.unwrap(), Standing::Left);
     let reasons = process.left_reasons(drop).await;
@@ -79,7 +85,7 @@ async fn the_event_says_why_the_drop_ended(process: &Process) {
     process.drops.close_due().await.unwrap();
     process.drops.close(closed.id, Ending::Forced).await.unwrap();
     process.drops.cancel(cancelled.id, Ending::Forced).await.unwrap();
-    process.room.tick().await.unwrap();
+    process.room.end_waiting().await.unwrap();
     let events = process.events(WAIT_ENDED).await;
     assert_eq!(events.len(), 3);
     for (drop, reason) in [(&sold, "SOLD_OUT"), (&closed, "CLOSED"), (&cancelled, "CANCELLED")] {
@@ -141,7 +147,7 @@ async fn a_process_killed_while_it_notifies_is_followed_by_another() {
             let left = process.in_state(drop, EntryState::Left).await.len();
             assert_eq!(left, before, "{point}: an entry and its event are one");
             assert!(before < PLAYERS as usize, "{point}");
-            process.room.tick().await.unwrap();
+            process.room.end_waiting().await.unwrap();
             assert_eq!(process.notified(drop).await, (1..=PLAYERS).collect::<Vec<_>>(), "{point}");
             process.db.close().await;
         }

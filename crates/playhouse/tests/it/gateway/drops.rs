@@ -91,6 +91,14 @@ impl Sale {
         stock.json()
     }
 
+    /// The value of a counter of the process.
+    async fn metric(&self, name: &str) -> f64 {
+        let (_, metrics) = get(format!("http://{}/metrics", self.door.at["admin"])).await;
+        let metrics = metrics.as_str().unwrap().to_owned();
+        let line = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        line.unwrap_or_else(|| panic!("there is no {name}")).parse().unwrap()
+    }
+
     /// Sends a webhook of the payment provider.
     async fn webhook(&self, webhook: &PaymentWebhook) -> Answer {
         let request = self.door.client.post(self.door.url("/v1/payments/webhook")).body(webhook.body.clone());

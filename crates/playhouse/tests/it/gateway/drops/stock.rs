@@ -28,8 +28,11 @@ async fn a_long_poll_answers_when_something_newer_is_known() {
     assert_eq!(poll(version, 1).await, first);
     assert!(began.elapsed() >= Duration::from_secs(1), "{:?}", began.elapsed());
 
+    let reads = async || sale.metric("drops_stock_feed_reads_total").await;
+    let before = reads().await;
     let reserve = async {
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // The first watch of a process reads the stock: from then on the poll waits.
+        eventually("the poll waits", PATIENCE, async || reads().await > before).await;
         ada.reserve("one", 2, &token).await
     };
     let (waited, reserved) = tokio::join!(poll(version, 30), reserve);
