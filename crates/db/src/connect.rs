@@ -22,7 +22,7 @@ use crate::health::Outdated;
 use crate::pooled::{Pooled, Told};
 use crate::script::Script;
 use crate::tx::Either;
-use crate::{Config, Conn, DbUrl, Error, Tx, Value};
+use crate::{Config, Conn, DbFuture, DbUrl, Error, Tx, Value};
 
 /// More than there are statement texts, so that none is ever prepared twice on one connection.
 const STATEMENT_CACHE: usize = 1024;
@@ -115,17 +115,20 @@ impl Db {
     }
 
     /// Begins a transaction that may write.
-    pub async fn begin(&self) -> Result<Tx, Error> {
-        let connection = match &self.pools {
-            // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
-            Pools::Sqlite { writer, .. } => {
-                Either::Sqlite(self.acquire(writer).await?.begin(BEGIN_SQLITE.into_sql_str()).await?.0)
-            }
-            Pools::MySql(server) => {
-                Either::MySql(self.acquire(&server.pool).await?.begin(BEGIN_MYSQL.into_sql_str()).await?.0)
-            }
-        };
-        Ok(Tx::new(connection))
+    pub fn begin(&self) -> DbFuture<'_, Tx> {
+        Box::pin(async move {
+            let connection = match &self.pools {
+                // A plain BEGIN takes the write lock at the first write, too late to wait for it: it fails instead.
+                Pools::Sqlite { writer, .. } => {
+                    Either::Sqlite(self.acquire(writer).await?.begin(BEGIN_SQLITE.into_sql_str()).await?.0)
+                }
+                Pools::MySql(server) => {
+                    let connection = self.acquire(&server.pool).await?;
+                    Either::MySql(connection.begin(BEGIN_MYSQL.into_sql_str()).await?.0)
+                }
+            };
+            Ok(Tx::new(connection))
+        })
     }
 
     /// Begins a transaction that may write, and inserts rows with the same message to the server. Says how many were inserted, which is
@@ -137,21 +140,27 @@ impl Db {
     ) -> Result<(Tx, u64), Error> {
         let mut script = Script::default();
         script.insert(self.dialect(), head, rows, "");
-        match &self.pools {
-            // Nothing is won where there is no server.
-            Pools::Sqlite { .. } => {
-                let mut tx = self.begin().await?;
-                let text = script.ending_with("");
-                let inserted = if text.is_empty() { 0 } else { tx.connection.write(text).await? };
-                Ok((tx, inserted))
+        self.begin_with_script(script).await
+    }
+
+    fn begin_with_script(&self, script: Script) -> DbFuture<'_, (Tx, u64)> {
+        Box::pin(async move {
+            match &self.pools {
+                // Nothing is won where there is no server.
+                Pools::Sqlite { .. } => {
+                    let mut tx = self.begin().await?;
+                    let text = script.ending_with("");
+                    let inserted = if text.is_empty() { 0 } else { tx.connection.write(text).await? };
+                    Ok((tx, inserted))
+                }
+                Pools::MySql(server) => {
+                    let text = format!("{BEGIN_MYSQL};\n{}", script.ending_with(""));
+                    let text = AssertSqlSafe(text).into_sql_str();
+                    let (connection, inserted) = self.acquire(&server.pool).await?.begin(text).await?;
+                    Ok((Tx::new(Either::MySql(connection)), inserted))
+                }
             }
-            Pools::MySql(server) => {
-                let text = format!("{BEGIN_MYSQL};\n{}", script.ending_with(""));
-                let text = AssertSqlSafe(text).into_sql_str();
-                let (connection, inserted) = self.acquire(&server.pool).await?.begin(text).await?;
-                Ok((Tx::new(Either::MySql(connection)), inserted))
-            }
-        }
+        })
     }
 
     /// Begins a transaction that may write and holds the locks until it ends, however it does.
@@ -160,33 +169,36 @@ impl Db {
     /// one that waits for a lock would keep its holder from writing.
     ///
     /// Most waiters queue without a connection, in the order of their arrival (`turns.rs`).
-    pub async fn begin_locked(&self, locks: &Locks, targets: &[Target<'_>]) -> Result<Tx, Error> {
-        // Longer than for anything else nobody waits for a lock: see `row_wait`.
-        let locks = &locks.within(self.limit);
-        let patience = locks.patience();
-        match &self.pools {
-            Pools::Sqlite { .. } => {
-                let lock = locks.acquire_all(targets.iter().copied()).await?;
-                Ok(Tx { lock: Some(lock), ..self.begin().await? }.locked(targets))
+    pub fn begin_locked<'a>(&'a self, locks: &'a Locks, targets: &'a [Target<'a>]) -> DbFuture<'a, Tx> {
+        Box::pin(async move {
+            // Longer than for anything else nobody waits for a lock: see `row_wait`.
+            let locks = &locks.within(self.limit);
+            let patience = locks.patience();
+            match &self.pools {
+                Pools::Sqlite { .. } => {
+                    let lock = locks.acquire_all(targets.iter().copied()).await?;
+                    Ok(Tx { lock: Some(lock), ..self.begin().await? }.locked(targets))
+                }
+                Pools::MySql(server) => {
+                    let too_late = || Error::Lock(hierlock::Error::Timeout(patience));
+                    let arrived = Instant::now();
+                    let turn = timeout(patience, server.turns.next(targets)).await.map_err(|_| too_late())?;
+                    let locks = locks.within(patience.saturating_sub(arrived.elapsed()));
+                    let (mut connection, number) = self.acquire(&server.pool).await?.begin_numbered().await?;
+                    // A wait that is given up is killed with its session, maybe later: nobody else is to have that one.
+                    connection.set_in_doubt(true);
+                    let locked =
+                        locks.lock_in_session(&mut connection, number, targets.iter().copied()).await;
+                    drop(turn);
+                    locked.map_err(|error| match error {
+                        hierlock::Error::Timeout(_) => too_late(),
+                        error => error.into(),
+                    })?;
+                    connection.set_in_doubt(false);
+                    Ok(Tx::new(Either::MySql(connection)).locked(targets))
+                }
             }
-            Pools::MySql(server) => {
-                let too_late = || Error::Lock(hierlock::Error::Timeout(patience));
-                let arrived = Instant::now();
-                let turn = timeout(patience, server.turns.next(targets)).await.map_err(|_| too_late())?;
-                let locks = locks.within(patience.saturating_sub(arrived.elapsed()));
-                let (mut connection, number) = self.acquire(&server.pool).await?.begin_numbered().await?;
-                // A wait that is given up is killed with its session, maybe later: nobody else is to have that one.
-                connection.set_in_doubt(true);
-                let locked = locks.lock_in_session(&mut connection, number, targets.iter().copied()).await;
-                drop(turn);
-                locked.map_err(|error| match error {
-                    hierlock::Error::Timeout(_) => too_late(),
-                    error => error.into(),
-                })?;
-                connection.set_in_doubt(false);
-                Ok(Tx::new(Either::MySql(connection)).locked(targets))
-            }
-        }
+        })
     }
 
     /// Does something that should not take long, and gives up when it does: a statement by itself waits as long as its caller
@@ -199,15 +211,17 @@ impl Db {
     }
 
     /// A connection for reading.
-    pub async fn connection(&self) -> Result<Conn, Error> {
-        Ok(Conn(match &self.pools {
-            Pools::Sqlite { readers, .. } => Either::Sqlite(self.acquire(readers).await?),
-            Pools::MySql(server) => Either::MySql(self.acquire(&server.pool).await?),
-        }))
+    pub fn connection(&self) -> DbFuture<'_, Conn> {
+        Box::pin(async move {
+            Ok(Conn(match &self.pools {
+                Pools::Sqlite { readers, .. } => Either::Sqlite(self.acquire(readers).await?),
+                Pools::MySql(server) => Either::MySql(self.acquire(&server.pool).await?),
+            }))
+        })
     }
 
-    async fn acquire<D: Told>(&self, pool: &Pool<D>) -> Result<Pooled<D>, Error> {
-        Pooled::acquire(pool, self.limit, &self.outdated).await
+    fn acquire<'a, D: Told>(&'a self, pool: &'a Pool<D>) -> DbFuture<'a, Pooled<D>> {
+        Box::pin(Pooled::acquire(pool, self.limit, &self.outdated))
     }
 
     /// Fails unless the store answers and takes writes. Does not wait for a connection of the pool on MySQL, where one is kept

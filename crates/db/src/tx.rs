@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::pooled::Pooled;
 use crate::script::Script;
-use crate::{Dialect, Error, Value};
+use crate::{DbFuture, Dialect, Error, Value};
 
 /// An open transaction. It is rolled back unless [`commit`](Self::commit) is called.
 ///
@@ -92,16 +92,18 @@ impl Tx {
 
     /// Makes everything done in the transaction true, or nothing of it. When it fails with [`Error::Unreachable`], nobody
     /// knows which: the caller has to look, or to do it again in a way that can be done twice.
-    pub async fn commit(self) -> Result<(), Error> {
-        let Self { connection, lock: _held, locked: _, waiting, then, script } = self;
-        let text = AssertSqlSafe(script.ending_with("COMMIT")).into_sql_str();
-        match connection {
-            Either::Sqlite(tx) => tx.commit(text).await?,
-            Either::MySql(tx) => tx.commit(text).await?,
-        }
-        waiting.iter().for_each(|waiting| waiting.notify_one());
-        then.0.into_iter().for_each(|next| next());
-        Ok(())
+    pub fn commit(self) -> DbFuture<'static, ()> {
+        Box::pin(async move {
+            let Self { connection, lock: _held, locked: _, waiting, then, script } = self;
+            let text = AssertSqlSafe(script.ending_with("COMMIT")).into_sql_str();
+            match connection {
+                Either::Sqlite(tx) => tx.commit(text).await?,
+                Either::MySql(tx) => tx.commit(text).await?,
+            }
+            waiting.iter().for_each(|waiting| waiting.notify_one());
+            then.0.into_iter().for_each(|next| next());
+            Ok(())
+        })
     }
 
     /// Does something, which takes no time, once the transaction has been committed and this process knows it. It may never be done
@@ -172,12 +174,14 @@ impl Tx {
         }
     }
 
-    pub async fn rollback(self) -> Result<(), Error> {
-        let Self { connection, lock: _held, .. } = self;
-        match connection {
-            Either::Sqlite(tx) => tx.rollback().await,
-            Either::MySql(tx) => tx.rollback().await,
-        }
+    pub fn rollback(self) -> DbFuture<'static, ()> {
+        Box::pin(async move {
+            let Self { connection, lock: _held, .. } = self;
+            match connection {
+                Either::Sqlite(tx) => tx.rollback().await,
+                Either::MySql(tx) => tx.rollback().await,
+            }
+        })
     }
 
     pub const fn dialect(&self) -> Dialect {
