@@ -32,7 +32,7 @@ pub(crate) fn run_sql(mysqld: Option<&Path>, dsn: Option<&str>) -> Result<()> {
             "--package",
             "hierlock",
             "--package",
-            "work",
+            "work-queue",
             "--package",
             "account",
             "--package",
