@@ -27,6 +27,7 @@ mod row;
 mod script;
 mod turns;
 mod tx;
+mod watched;
 
 use std::pin::Pin;
 
@@ -41,6 +42,7 @@ pub use migrate::{Migration, Migrations, Status};
 pub use retry::retrying;
 pub use script::Value;
 pub use tx::{Conn, InsertText, Raw, Tx};
+pub use watched::Watched;
 
 /// What [`Db`] and [`Tx`] return where they talk to the driver.
 ///

@@ -18,6 +18,7 @@ use tokio::time::timeout;
 use crate::Error;
 use crate::error::bounded;
 use crate::health::{self, Outdated};
+use crate::watched::Watched;
 
 /// A database that can be told something in a text of several statements. It says how many rows they changed.
 pub(crate) trait Told: Database {
@@ -53,7 +54,7 @@ impl Told for MySql {
 /// A connection, in a transaction or not. An open transaction is rolled back when it is dropped.
 pub(crate) struct Pooled<D: Told> {
     /// Some until it is dropped.
-    connection: Option<PoolConnection<D>>,
+    connection: Option<Watched<D>>,
     state: State,
     /// How long beginning, committing and giving back may take.
     limit: Duration,
@@ -71,13 +72,13 @@ enum State {
 
 impl<D: Told> Pooled<D> {
     pub(crate) async fn acquire(pool: &Pool<D>, limit: Duration, outdated: &Outdated) -> Result<Self, Error> {
-        let (connection, outdated) = (Some(pool.acquire().await?), outdated.clone());
+        let (connection, outdated) = (Some(Watched::new(pool.acquire().await?)), outdated.clone());
         Ok(Self { connection, state: State::NoTransaction, limit, outdated })
     }
 
     /// Gives back a connection that is in no transaction.
     pub(crate) fn give_back(connection: PoolConnection<D>, limit: Duration) {
-        let (connection, outdated) = (Some(connection), Outdated::default());
+        let (connection, outdated) = (Some(Watched::new(connection)), Outdated::default());
         drop(Self { connection, state: State::NoTransaction, limit, outdated });
     }
 
@@ -95,9 +96,20 @@ impl<D: Told> Pooled<D> {
         self.state = if is_in_doubt { State::InDoubt } else { State::Open };
     }
 
-    /// Tells the server something in the middle of the transaction.
+    /// Runs statements in the middle of the transaction.
     pub(crate) async fn write(&mut self, text: SqlStr) -> Result<u64, Error> {
-        bounded(self.limit, D::tell(self, text)).await
+        self.state = State::InDoubt;
+        let written = bounded(self.limit, D::tell(self, text)).await;
+        if !matches!(written, Err(Error::Unreachable(_))) {
+            self.state = State::Open;
+        }
+        written
+    }
+
+    /// The connection, for statements of the caller's.
+    #[expect(clippy::expect_used, reason = "see the field")]
+    pub(crate) fn watched(&mut self) -> &mut Watched<D> {
+        self.connection.as_mut().expect("not dropped yet")
     }
 
     /// Ends the transaction by a text whose last statement is `COMMIT`.
@@ -149,10 +161,12 @@ impl Pooled<MySql> {
 
 impl<D: Told> Drop for Pooled<D> {
     fn drop(&mut self) {
-        let Some(mut connection) = self.connection.take() else { return };
-        let (is_open, limit) = (self.state == State::Open, self.limit);
+        let Some(watched) = self.connection.take() else { return };
+        let state = if watched.was_cut() { State::InDoubt } else { self.state };
+        let mut connection = watched.connection;
+        let (is_open, limit) = (state == State::Open, self.limit);
         let outdated = self.outdated.clone();
-        let runtime = match (self.state, Handle::try_current()) {
+        let runtime = match (state, Handle::try_current()) {
             (State::NoTransaction | State::Open, Ok(runtime)) => runtime,
             // Closing it says enough: the server rolls back what was not committed. The pool opens another one.
             (State::InDoubt, _) | (_, Err(_)) => return drop(connection.detach()),

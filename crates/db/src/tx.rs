@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use hierlock::{Lock, OwnedTarget, Target};
-use sqlx::{AssertSqlSafe, MySql, MySqlConnection, Row, SqlSafeStr, Sqlite, SqliteConnection};
+use sqlx::{AssertSqlSafe, MySql, Row, SqlSafeStr, Sqlite, SqliteConnection};
 
 use tokio::sync::Notify;
 
 use crate::pooled::Pooled;
 use crate::script::Script;
+use crate::watched::Watched;
 use crate::{DbFuture, Dialect, Error, Value};
 
 /// An open transaction. It is rolled back unless [`commit`](Self::commit) is called.
@@ -50,7 +51,7 @@ pub struct Conn(pub(crate) Either);
 #[derive(Debug)]
 pub enum Raw<'a> {
     Sqlite(&'a mut SqliteConnection),
-    MySql(&'a mut MySqlConnection),
+    MySql(&'a mut Watched<MySql>),
 }
 
 /// The text of a statement that inserts, around its rows. Never made of what somebody sent.
@@ -160,7 +161,7 @@ impl Tx {
                 rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
             }
             Either::MySql(tx) => {
-                let rows = sqlx::raw_sql(text).fetch_all(&mut **tx).await?;
+                let rows = sqlx::raw_sql(text).fetch_all(tx.watched()).await?;
                 rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?))).collect()
             }
         };
@@ -215,7 +216,7 @@ impl Either {
     fn raw(&mut self) -> Raw<'_> {
         match self {
             Self::Sqlite(connection) => Raw::Sqlite(connection),
-            Self::MySql(connection) => Raw::MySql(connection),
+            Self::MySql(connection) => Raw::MySql(connection.watched()),
         }
     }
 }
