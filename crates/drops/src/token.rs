@@ -15,6 +15,8 @@
 //! - **Verification reads no store.** Any gateway, and anybody who has the JWKS, verifies a token alone.
 //! - **The first secret signs, all of them verify.** A secret that is removed takes its tokens with it.
 //! - **A token alone buys nothing**: the row of the entry is asked again when stock is reserved.
+//! - **Clocks may differ by [`LEEWAY`].** `exp` is of the database's clock and is judged by the gateway's. A gateway that is ahead does not
+//!   refuse an admission which the database still honours, and one within the leeway buys nothing after its row has ended. `iat` is not judged.
 
 mod keys;
 #[cfg(test)]
@@ -22,6 +24,7 @@ mod tests;
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use account::UserId;
 use base::Timestamp;
@@ -41,6 +44,8 @@ pub use self::keys::{JsonWebKey, JsonWebKeys, NoKey};
 pub const ISSUER: &str = "playhouse/drops";
 /// The `typ` of every token, so that no other token of ours or of an issuer passes for one (RFC 8725, 3.11).
 pub const TYPE: &str = "admission+jwt";
+/// How far the clock of a gateway may be ahead of the database's. It lengthens no admission: the row decides.
+pub const LEEWAY: Duration = Duration::from_secs(5);
 /// Larger tokens are not read. Ours have about 450 bytes.
 const MAX_TOKEN: usize = 2_048;
 
@@ -109,7 +114,7 @@ impl AdmissionTokens {
         format!("{message}.{signature}")
     }
 
-    /// Verifies the token that a player shows at a drop.
+    /// Verifies the token that a player shows at a drop. It is accepted until [`LEEWAY`] after its end, so the caller asks the row as well.
     pub fn verify(
         &self,
         token: &str,
@@ -118,7 +123,8 @@ impl AdmissionTokens {
         now: Timestamp,
     ) -> Result<Admitted, Refused> {
         let claims = self.claims(token)?;
-        if now.as_millis() >= claims.exp.saturating_mul(1_000) {
+        let end = Timestamp::from_millis(claims.exp.saturating_mul(1_000)).after(LEEWAY);
+        if now >= end {
             return Err(Refused::Expired);
         }
         if claims.aud != drop.to_string() {

@@ -54,10 +54,26 @@ fn a_token_names_drop_user_and_admission_until_it_expires() {
             "iat": 1_772_366_400, "exp": 1_772_366_461,
         })
     );
-    let last = Timestamp::from_millis(1_772_366_460_999);
+    // The gateway's clock may be five seconds ahead of the one that `exp` is of.
+    let last = Timestamp::from_millis(1_772_366_465_999);
     assert!(tokens.verify(&token, drop, user, last).is_ok(), "it never ends before its admission");
-    let end = Timestamp::from_millis(1_772_366_461_000);
+    let end = Timestamp::from_millis(1_772_366_466_000);
     assert_eq!(tokens.verify(&token, drop, user, end), Err(Refused::Expired));
+}
+
+#[test]
+fn a_token_is_accepted_whichever_clock_is_behind() {
+    let (tokens, admission) = (tokens(&[NEW]), admission());
+    let token = tokens.sign(&admission, NOW);
+    // Signed by a gateway whose clock is a minute ahead of the one that verifies.
+    let earlier = Timestamp::from_millis(NOW.as_millis() - 60_000);
+    assert!(tokens.verify(&token, admission.drop, admission.user, earlier).is_ok());
+    let mut claims = part(&token, 1);
+    claims["exp"] = json!(i64::MAX);
+    let endless = signed(&tokens.0[0], &part(&token, 0), &claims);
+    assert!(verify(&tokens, &endless).is_ok(), "no number overflows");
+    claims["exp"] = json!(i64::MIN);
+    assert_eq!(verify(&tokens, &signed(&tokens.0[0], &part(&token, 0), &claims)), Err(Refused::Expired));
 }
 
 #[test]
@@ -95,9 +111,7 @@ fn a_token_that_was_changed_is_refused() {
         changed.replace_range(at..=at, if letter == 'A' { "B" } else { "A" });
         assert!(verify(&tokens, &changed).is_err(), "{at}: {changed}");
     }
-    for wrong in
-        ["", ".", "..", "...", "a.b.c", "no token", &token[..token.len() - 1], &"a".repeat(5_000)]
-    {
+    for wrong in ["", ".", "..", "...", "a.b.c", "no token", &token[..token.len() - 1], &"a".repeat(5_000)] {
         assert!(verify(&tokens, wrong).is_err(), "{wrong}");
     }
 }
