@@ -6,10 +6,14 @@ mod buying;
 mod crashes;
 mod creating;
 mod erasing;
+#[path = "../shared/events.rs"]
+mod events;
 mod interleavings;
+mod journey;
+#[path = "../shared/kendall.rs"]
+mod kendall;
 mod live_stock;
 mod meetings;
-
 mod provider;
 mod reserving;
 mod webhooks;
