@@ -1,5 +1,5 @@
 //! `/v1/me` with a bearer token beside an empty handler of axum: the same client, one after the other on the same machine, in
-//! turns. And what an idle stream costs.
+//! turns. And what an idle stream costs: of a ticket, and of the stock of one drop beside axum's own server-sent events.
 //!
 //! `cargo xtask bench gateway` runs all of it, and with `-- --streams-only` the last part. The gateway is the product as it is shipped,
 //! embedded, with the builtin issuer; the requests come through a trusted proxy from many addresses, so that limits are counted and
@@ -22,6 +22,10 @@ use testkit::bench::Report;
 use args::Args;
 use client::Run;
 use subject::Gateway;
+
+/// As the product has it, for the process that it is compared with.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How often the two are measured, in turns, and for how long each time.
 const ROUNDS: usize = 5;
@@ -47,6 +51,8 @@ fn main() {
             false => Some(compare(&gateway, &mut report).await),
         };
         idle::measure(&gateway, args.streams, &mut report).await;
+        drop(gateway);
+        idle::measure_stock(&Gateway::start(&args.program()).await, args.streams, &mut report).await;
         report.finish(ratio).unwrap();
     });
 }

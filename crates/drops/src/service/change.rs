@@ -87,7 +87,12 @@ impl Drops {
     }
 
     /// Ends a drop. Players who still wait are notified by [`Room::end_waiting`](crate::Room::end_waiting), in batches.
-    pub(super) async fn end(&self, id: DropId, reason: EndReason, condition: Condition) -> Result<DropRecord, Error> {
+    pub(super) async fn end(
+        &self,
+        id: DropId,
+        reason: EndReason,
+        condition: Condition,
+    ) -> Result<DropRecord, Error> {
         let (change, happened) = match reason {
             EndReason::Closed | EndReason::SoldOut => (Change::Close, Happened::Closed),
             EndReason::Cancelled => (Change::Cancel, Happened::Cancelled),
