@@ -99,7 +99,7 @@ impl Gateway {
             BODY.len()
         );
         let id = field(&self.ask(&self.addresses["admin"], &ask).await, "drop_id");
-        let ask = format!("POST /drops/{id}/open HTTP/1.1\r\n{head}content-length: 0\r\n\r\n");
+        let ask = format!("POST /drops/{id}/open HTTP/1.1\r\n{head}content-length: 2\r\n\r\n{{}}");
         assert_eq!(field(&self.ask(&self.addresses["admin"], &ask).await, "state"), "OPEN");
         id
     }
