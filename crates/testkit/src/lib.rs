@@ -16,6 +16,7 @@
 //! | a real program with its output, signals and exit status | [`Program`] |
 //! | waiting without guessing how long | [`eventually`] |
 //! | random choices that can be repeated | [`Seed`] |
+//! | inputs that nobody would send on purpose | [`fuzz`] |
 //! | what to do if a server is not installed | [`need!`] |
 //! | the report of a benchmark | [`bench::Report`] |
 //!
@@ -42,6 +43,7 @@
 //! - `TESTKIT_MYSQLD`: a MySQL server program that is not on the PATH.
 //! - `XDG_CACHE_HOME`, or else `HOME`: where `cargo xtask install` keeps the current NATS server.
 //! - `SEED`: the [seed](Seed) of an earlier run, to repeat its random choices.
+//! - `FUZZ_SECONDS`: how long each target of [`fuzz`] runs; a second without it.
 //! - `CI`: a missing server fails the test instead of skipping it.
 //!
 //! The kit needs Linux: it leans on process groups, `waitid` and, where it exists, `/dev/shm`.
@@ -54,6 +56,7 @@ mod error;
 mod eventually;
 mod external;
 mod folder;
+mod fuzz;
 mod guard;
 mod http;
 mod installed;
@@ -83,6 +86,7 @@ pub use declared_keys::DeclaredKeys;
 pub use error::Error;
 pub use eventually::{Observation, eventually};
 pub use folder::{Folder, target};
+pub use fuzz::fuzz;
 pub use guard::pid as guard_pid;
 pub use keycloak::{Keycloak, KeycloakKind, RealmSettings};
 pub use nats_cluster::NatsCluster;
