@@ -20,6 +20,7 @@
 //!   making an account shares the user with others, so it excludes those.
 //! - **Erasing leaves nothing personal**, here or with any [`OnErase`], or else everything. What stays is the row of the user
 //!   without anything in it, and the audit records, which never had anything personal in them.
+//! - **A ban ends the user's sessions** in its transaction ([`OnSessionsEnd`]), so that lifting it brings none of them back.
 //! - **A ban cannot be got around** by freeing an identity of the banned user: linking and unlinking are refused.
 //!
 //! # When something fails
@@ -48,7 +49,7 @@ pub use model::{
     Account, AccountId, AuditId, AuditRecord, DEFAULT_ACCOUNT, Role, SignIn, SignedIn, UserId, UserState,
     UserView,
 };
-pub use operators::OnErase;
+pub use operators::{OnErase, OnSessionsEnd};
 pub use wiring::{RIGHT, Wiring};
 
 /// The tables. Each has the user's id, by which a database in several pieces is divided.

@@ -8,14 +8,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::config::Reader;
+use account::Accounts;
 use axum::Router;
 use base::Clock;
+use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Vouch;
 use limits::Limits;
 use runtime::lifecycle::{Drain, LoopError};
 use service::{Context, Examined, Loop, OpenError, Opened, Provided, Service, Services, Settings};
+use sessions::SessionHistory;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -41,6 +44,10 @@ pub struct Wiring;
 impl Service for Wiring {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn migrations(&self) -> Option<Migrations> {
+        Some(sessions::MIGRATIONS)
     }
 
     fn gateway_api(&self) -> Option<OpenApi> {
@@ -76,11 +83,17 @@ impl Service for Wiring {
 }
 
 fn open(context: &Context) -> Result<Opened, OpenError> {
+    let config: &Config = context.settings.get();
+    let accounts: Accounts = context.get()?;
+    let (lifetime, fresh) = (config.session.lifetime, config.user_cache);
+    let history = SessionHistory::new(context.stores.db.clone(), lifetime, fresh, context.clock.clone());
+    // Also where no player comes: services ban and erase users in any process.
+    accounts.on_sessions_end(Arc::new(history.clone()));
+    accounts.on_erase(Arc::new(history.clone()));
     let Some(listener) = &context.gateway else {
         context.provide(BuiltinIssuer(None))?;
         return Ok(Opened::default());
     };
-    let config: &Config = context.settings.get();
     let public_url = config.public_url.as_ref().map_or_else(|| listener.url.clone(), |url| url.0.clone());
     let identity = Identity::open(context, listener, &public_url)?;
     context.provide(BuiltinIssuer(identity.builtin.clone()))?;
@@ -97,7 +110,8 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         redis_store: redis_store.clone(),
         live: context.stores.live.clone(),
         limits: limits.clone(),
-        accounts: context.get()?,
+        history,
+        accounts,
         entitlements: context.get()?,
         inbox: context.get()?,
         players: context.get()?,
@@ -127,9 +141,12 @@ fn vouch(context: &Context, identity: &Identity) -> Option<Arc<dyn Vouch>> {
     Some(Arc::new(IssuedServices { provider, rights: context.services.rights() }))
 }
 
-fn loops(gateway: Gateway, limits: Limits) -> [Loop; 2] {
+fn loops(gateway: Gateway, limits: Limits) -> [Loop; 3] {
+    let history = Loop::new("session-history", gateway.clone(), |gateway, drain| async move {
+        gateway.keep_history(drain).await
+    });
     let ends = Loop::new("session-ends", gateway, |gateway, drain| async move { gateway.run(drain).await });
-    [ends.down_at_most(LONGEST_DOWNTIME), Loop::new("limits-sweep", limits, sweep)]
+    [ends.down_at_most(LONGEST_DOWNTIME), history, Loop::new("limits-sweep", limits, sweep)]
 }
 
 async fn sweep(limits: Limits, drain: Drain) -> Result<(), LoopError> {

@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use account::{Account, Accounts, Error, Role, SignIn, UserView};
+use account::{Account, Accounts, Error, Role, SignIn, UserId, UserState, UserView};
 use base::error::Coded;
 use oidc::Access;
 use tokio::time::{Instant, timeout};
@@ -52,6 +52,13 @@ pub struct KnownUser {
     pub accounts: Vec<Account>,
 }
 
+/// What becomes of an identity that has no user.
+#[derive(Clone, Copy, Debug)]
+enum Unknown {
+    Register,
+    Refuse,
+}
+
 /// Looks up users in `account` through a cache. Cheap to clone; clones share state.
 #[derive(Clone)]
 pub(crate) struct Users(Arc<Inner>);
@@ -79,17 +86,26 @@ impl Users {
 
     /// Finds the user of an identity, and creates them at the first time. Fails if they are banned.
     pub(crate) async fn resolve(&self, identity: &Identity) -> Result<Arc<KnownUser>, Error> {
+        self.resolve_or(identity, Unknown::Register).await
+    }
+
+    /// Finds the user of the identity that a session has. Fails if they are banned or erased: a session of an erased user registers nobody.
+    pub(crate) async fn of_session(&self, identity: &Identity) -> Result<Arc<KnownUser>, Error> {
+        self.resolve_or(identity, Unknown::Refuse).await
+    }
+
+    async fn resolve_or(&self, identity: &Identity, unknown: Unknown) -> Result<Arc<KnownUser>, Error> {
         let key = key(identity);
         let now = Instant::now();
         let before = match self.cached(&key).filter(|before| before.stale_until > now) {
             // Boxed, as it is rare and large: the future of the hot path stays small.
-            None => return Box::pin(self.look_up_once(identity, key, now)).await,
+            None => return Box::pin(self.look_up_once(identity, key, now, unknown)).await,
             Some(before) if before.fresh_until > now => return Ok(before.known),
             Some(before) => before,
         };
         // A task of its own: a late answer still goes into the cache.
         let (users, identity, name) = (self.clone(), identity.clone(), key.clone());
-        let look_up = tokio::spawn(async move { users.look_up_once(&identity, name, now).await });
+        let look_up = tokio::spawn(async move { users.look_up_once(&identity, name, now, unknown).await });
         match timeout(REFRESH_WAIT, look_up).await {
             Ok(Ok(answer)) if !is_away(&answer) => answer,
             // A stale answer beats none: parts that need no database still work.
@@ -100,12 +116,31 @@ impl Users {
         }
     }
 
+    /// Finds the user of an identity, without the cache. Returns none if nobody has signed in with it.
+    pub(crate) async fn find(&self, issuer: &str, subject: &str) -> Result<Option<UserId>, Error> {
+        match self.0.accounts.find(issuer, subject).await {
+            Ok(user) => Ok(Some(user.id)),
+            Err(Error::UnknownIdentity | Error::Invalid { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Fails if the user is banned.
+    pub(crate) async fn check_ban(&self, user: UserId) -> Result<(), Error> {
+        let found = self.0.accounts.user(user).await?;
+        match found.state {
+            UserState::Banned => Err(Error::Banned { user, reason: found.ban_reason.unwrap_or_default() }),
+            UserState::Active | UserState::Erased => Ok(()),
+        }
+    }
+
     /// Looks up the user, or waits for a look-up under way: a client that starts sends several requests at once.
     async fn look_up_once(
         &self,
         identity: &Identity,
         key: String,
         now: Instant,
+        unknown: Unknown,
     ) -> Result<Arc<KnownUser>, Error> {
         let mutex = self.0.looking_up.of(&key);
         let Ok(_ours) = mutex.try_lock() else {
@@ -113,15 +148,21 @@ impl Users {
             return match self.cached(&key).filter(|found| found.fresh_until > now) {
                 Some(found) => Ok(found.known),
                 // The other look-up failed.
-                None => self.look_up(identity, key, now).await,
+                None => self.look_up(identity, key, now, unknown).await,
             };
         };
-        self.look_up(identity, key, now).await
+        self.look_up(identity, key, now, unknown).await
     }
 
     /// Looks up the user and caches the answer.
-    async fn look_up(&self, identity: &Identity, key: String, now: Instant) -> Result<Arc<KnownUser>, Error> {
-        match self.ask(identity).await {
+    async fn look_up(
+        &self,
+        identity: &Identity,
+        key: String,
+        now: Instant,
+        unknown: Unknown,
+    ) -> Result<Arc<KnownUser>, Error> {
+        match self.ask(identity, unknown).await {
             Ok(known) => {
                 let (known, fresh_until) = (Arc::new(known), now + self.0.ttl);
                 let stale_until = fresh_until + STALE;
@@ -138,14 +179,17 @@ impl Users {
         }
     }
 
-    async fn ask(&self, identity: &Identity) -> Result<KnownUser, Error> {
+    async fn ask(&self, identity: &Identity, unknown: Unknown) -> Result<KnownUser, Error> {
         let sign_in = SignIn {
             issuer: identity.issuer.clone(),
             subject: identity.subject.clone(),
             display_name: identity.name.clone().map(shortened),
             roles: identity.roles.clone(),
         };
-        let (user, accounts) = self.0.accounts.sign_in_with_accounts(&sign_in).await?;
+        let (user, accounts) = match unknown {
+            Unknown::Register => self.0.accounts.sign_in_with_accounts(&sign_in).await?,
+            Unknown::Refuse => self.0.accounts.find_with_accounts(&sign_in).await?,
+        };
         Ok(KnownUser { user, accounts })
     }
 

@@ -88,7 +88,7 @@ pub(super) async fn callback(
             gateway.audit().note(SecurityEvent::SignedIn, address, Some(known.user.id), "with a session");
             // The browser's earlier session ends.
             if let Some((id, session)) = gateway.sessions.of_browser(&headers).await {
-                let _ = gateway.sessions.store().remove(&id, &session).await;
+                gateway.sessions.end(&id, &session).await;
             }
             let mut response = Redirect::to(&return_to).into_response();
             let life = gateway.config.session.lifetime;
@@ -202,6 +202,11 @@ fn explained(failure: &SignInError, request: &RequestId) -> Response {
             Code::InvalidArgument,
             "That took too long",
             "A sign-in has to be finished within ten minutes. Begin again.".to_owned(),
+        ),
+        SignInError::Used => (
+            Code::InvalidArgument,
+            "That sign-in is done already",
+            "Each sign-in works once. Begin again if you are not signed in.".to_owned(),
         ),
         SignInError::Cancelled => (
             Code::PermissionDenied,

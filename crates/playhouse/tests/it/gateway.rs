@@ -8,6 +8,7 @@ mod flows_matchmaking;
 mod flows_outages;
 mod flows_refresh;
 mod flows_restart;
+mod flows_rolled_back;
 mod flows_sign_in;
 mod hardening;
 mod limits;

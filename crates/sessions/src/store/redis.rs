@@ -49,10 +49,6 @@ impl Keys {
         std::iter::once(self.session(id)).chain(groups.iter().map(|group| self.group(group))).collect()
     }
 
-    fn used(&self, of: &str) -> Key {
-        self.0.key_of("session-used:", of)
-    }
-
     fn ends_channel(&self) -> String {
         self.0.channel("session-ends")
     }
@@ -139,18 +135,6 @@ impl Redis {
         let mut call = REMOVE_GROUP.call(&[self.keys.group(group), self.keys.session_stem()]);
         call.arg(self.keys.ends_channel());
         self.run(&call).await
-    }
-
-    pub(super) async fn use_up(&self, what: &str, remember: Duration) -> Result<(), Error> {
-        let mut command = ::redis::cmd("SET");
-        command.arg(self.keys.used(what)).arg(1).arg("PX").arg(millis(remember));
-        Ok(command.query_async(&mut self.connection()).await?)
-    }
-
-    pub(super) async fn is_used_up(&self, what: &str) -> Result<bool, Error> {
-        let mut command = ::redis::cmd("EXISTS");
-        command.arg(self.keys.used(what));
-        Ok(command.query_async(&mut self.connection()).await?)
     }
 
     pub(super) async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {

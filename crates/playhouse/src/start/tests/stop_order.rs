@@ -43,7 +43,7 @@ const APPENDING: [&str; 5] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 20] = [
+const OTHERS: [&str; 21] = [
     "drops-gauges",
     "drops-reconciler",
     "drops-reservations",
@@ -64,6 +64,7 @@ const OTHERS: [&str; 20] = [
     "outbox-keeper",
     outbox::RELAY,
     "session-ends",
+    "session-history",
 ];
 
 /// Runs loops with these names and orders until all are up, then stops them. Returns their names in the order in which they ended.
