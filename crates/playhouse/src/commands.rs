@@ -16,6 +16,7 @@ mod tickets;
 mod token;
 mod webhooks;
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use ::config::{ENV_PREFIX, Layers, Loaded, Problems, load};
@@ -110,7 +111,11 @@ fn with_set(layers: Layers, set: &Set) -> Layers {
 }
 
 fn settings(layers: Layers) -> anyhow::Result<Loaded<Settings>> {
-    Ok(load(layers)?)
+    let loaded: Loaded<Settings> = load(layers)?;
+    for warning in &loaded.warnings {
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    Ok(loaded)
 }
 
 /// A list in an answer of the admin port.

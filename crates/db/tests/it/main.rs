@@ -4,6 +4,7 @@
 
 mod doctor;
 mod locking;
+mod logging;
 mod migrations;
 mod outages;
 mod read_only;
