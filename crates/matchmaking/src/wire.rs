@@ -150,3 +150,70 @@ fn any_to(any: &Any) -> wkt::Any {
 pub(crate) fn ticket_ids(made: &playhouse::MatchMade) -> impl Iterator<Item = TicketId> {
     made.ticket_ids.iter().filter_map(|id| TicketId::parse(id))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> openmatch::Ticket {
+        openmatch::Ticket {
+            id: "dbt8pcfejq8o287bsa0g".to_owned(),
+            search_fields: MessageField::some(openmatch::SearchFields {
+                double_args: [("mmr".to_owned(), 1500.0)].into_iter().collect(),
+                string_args: [("mode".to_owned(), "duel".to_owned())].into_iter().collect(),
+                tags: vec!["beta".to_owned()],
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    /// Reads a message, writes it again, and reads what was written.
+    fn is_read<M: Message + PartialEq + std::fmt::Debug>(input: &[u8]) -> bool {
+        let Ok(message) = M::decode_from_slice(input) else { return false };
+        let written = message.encode_to_vec();
+        let again = M::decode_from_slice(&written).map(|again| again.encode_to_vec().len());
+        assert_eq!(again.ok(), Some(written.len()), "{message:?}");
+        true
+    }
+
+    #[test]
+    fn no_message_breaks_its_reading() {
+        let ticket = sample();
+        let request = openmatch::CreateTicketRequest {
+            ticket: MessageField::some(ticket.clone()),
+            ..Default::default()
+        };
+        let samples =
+            [ticket.encode_to_vec(), request.encode_to_vec(), vec![0x0a, 0x02, b'i', b'd', 0x1a, 0x00]];
+        testkit::fuzz("open-match-messages", &samples, |input| {
+            let read = [
+                is_read::<openmatch::CreateTicketRequest>(input),
+                is_read::<openmatch::Ticket>(input),
+                is_read::<openmatch::WatchAssignmentsRequest>(input),
+                is_read::<openmatch::WatchAssignmentsResponse>(input),
+                is_read::<openmatch::Assignment>(input),
+            ];
+            let _ = super::ticket(TicketId::generate(Moment::default()), input);
+            read.contains(&true)
+        });
+    }
+
+    #[test]
+    fn no_json_breaks_the_reading_of_messages() {
+        let samples = [
+            r#"{"ticket":{"searchFields":{"doubleArgs":{"mmr":1500.5,"x":"NaN"},"stringArgs":{"mode":"duel"},"tags":["a"]}}}"#,
+            r#"{"ticket":{"create_time":"2026-03-01T12:00:00.120Z","extensions":{"e":{"@type":"type.googleapis.com/google.protobuf.StringValue","value":"v"}}}}"#,
+            r#"{"ticket":{"persistentField":{"ttl":{"@type":"type.googleapis.com/google.protobuf.Duration","value":"1.5s"}},"assignment":{"connection":"h:1"}}}"#,
+        ];
+        testkit::fuzz("open-match-json", &samples, |input| {
+            let Ok(request) = serde_json::from_slice::<openmatch::CreateTicketRequest>(input) else {
+                return false;
+            };
+            // A message that was accepted can be answered with.
+            let _ = serde_json::to_value(&request);
+            let _ = request.encode_to_vec();
+            true
+        });
+    }
+}

@@ -170,4 +170,14 @@ mod tests {
             assert!(judge(&asked(), text.as_bytes()).unwrap_err().in_doubt, "{text}");
         }
     }
+
+    #[test]
+    fn no_answer_breaks_its_judgement() {
+        let asked = asked();
+        let samples = [
+            json!({ "assignments": [server(&asked[0], "h:1"), { "match_id": "x" }] }).to_string(),
+            r#"{"assignments":[null,{"connection":7},[]],"more":{}}"#.to_owned(),
+        ];
+        testkit::fuzz("assigner-answers", &samples, |input| judge(&asked, input).is_ok());
+    }
 }
