@@ -5,7 +5,7 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use service::{Context, OpenError, Opened, Service};
+use service::{Context, Dependency, Need, OpenError, Opened, Role, Service};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -38,6 +38,15 @@ impl Service for Wiring {
 
     fn service_api(&self) -> Option<OpenApi> {
         Some(Api::openapi())
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::essential(
+            Role::Gateway,
+            Dependency::Sql,
+            "Users cannot be found, so nearly every request is answered with 503; players who were seen in the last minute still \
+             queue for matches, and open streams stay open.",
+        )]
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

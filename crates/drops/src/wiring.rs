@@ -12,7 +12,9 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
 use outbox::Outbox;
-use service::{Context, HomePart, OpenError, Opened, PlayerRoute, Provided, Role, Service, Settings};
+use service::{
+    Context, Dependency, HomePart, Need, OpenError, Opened, PlayerRoute, Provided, Role, Service, Settings,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -69,6 +71,15 @@ impl Service for Wiring {
 
     fn home_parts(&self) -> Vec<HomePart> {
         player_api::home_parts()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::degrades(
+            Role::Gateway,
+            Dependency::Redis,
+            "Positions in the waiting rooms of drops are unknown; admissions and purchases go on from SQL, unless a drop pauses without \
+             Redis.",
+        )]
     }
 
     fn prepare_dev(&self, settings: &mut Settings) {

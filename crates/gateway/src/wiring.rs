@@ -15,7 +15,9 @@ use futures::future::LocalBoxFuture;
 use http_server::Vouch;
 use limits::Limits;
 use runtime::lifecycle::{Drain, LoopError};
-use service::{Context, Examined, Loop, OpenError, Opened, Provided, Service, Services, Settings};
+use service::{
+    Context, Dependency, Examined, Loop, Need, OpenError, Opened, Provided, Role, Service, Services, Settings,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -49,6 +51,26 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Router<Provided> {
         identity::operator_routes()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![
+            Need::degrades(
+                Role::Gateway,
+                Dependency::Redis,
+                "Browsers' sessions answer 503; access tokens work, and rate limits count per process.",
+            ),
+            Need::degrades(
+                Role::Gateway,
+                Dependency::Issuer,
+                "Nobody can sign in; access tokens work, and sessions for gateway.session.refresh_grace.",
+            ),
+            Need::essential(
+                Role::Gateway,
+                Dependency::IssuerKeys,
+                "Access tokens cannot be checked and nobody can sign in.",
+            ),
+        ]
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {

@@ -8,10 +8,10 @@ use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
 use runtime::Metrics;
-use runtime::lifecycle::{PartState, Readiness, Report};
+use runtime::lifecycle::{PartState, Readiness, Report, RoleReport};
 use runtime::metrics;
 
-/// `/healthz` (the process answers), `/readyz` (every part is ready), `/metrics`.
+/// `/healthz` (the process answers), `/readyz` (the roles can do their essential work), `/metrics`.
 pub fn admin(readiness: Readiness, metrics: Metrics) -> Router {
     Router::new()
         .route("/", get(async || Json(json!({ "endpoints": ["/healthz", "/readyz", "/metrics"] }))))
@@ -22,9 +22,18 @@ pub fn admin(readiness: Readiness, metrics: Metrics) -> Router {
 
 fn ready(report: &Report) -> impl IntoResponse + use<> {
     let parts: Map<String, Value> =
-        report.0.iter().map(|(name, state)| (name.clone(), describe(state))).collect();
-    let status = if report.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": report.is_ready(), "parts": parts })))
+        report.parts.iter().map(|(name, state)| (name.clone(), describe(state))).collect();
+    let roles: Map<String, Value> =
+        report.roles.iter().map(|role| (role.role.to_owned(), describe_role(role))).collect();
+    let (ready, degraded) = (report.is_ready(), report.is_degraded());
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({ "ready": ready, "degraded": degraded, "parts": parts, "roles": roles })))
+}
+
+fn describe_role(role: &RoleReport) -> Value {
+    let lacks: Map<String, Value> =
+        role.lacks.iter().map(|need| (need.part.to_owned(), json!(need.effect))).collect();
+    json!({ "ready": role.is_ready(), "degraded": !lacks.is_empty(), "lacks": lacks })
 }
 
 fn describe(state: &PartState) -> Value {

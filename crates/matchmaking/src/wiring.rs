@@ -11,7 +11,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use outbox::Outbox;
 use redis_store::{Redis, RedisUrl};
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
+use service::{Context, Dependency, Loop, Need, OpenError, Opened, Provided, Role, Service, Settings};
 
 use crate::allocation::{self, GiveBack, Sweeper};
 use crate::store::Redises;
@@ -44,6 +44,28 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Router<Provided> {
         operator::operator_routes().merge(allocation::operator_routes())
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![
+            Need::degrades(Role::Gateway, Dependency::Redis, "Players cannot queue for matches."),
+            Need::essential(
+                Role::MatchmakingFrontend,
+                Dependency::Redis,
+                "Tickets cannot be made, read or watched: every call is answered with UNAVAILABLE.",
+            ),
+            Need::essential(
+                Role::MatchmakingEngine,
+                Dependency::Redis,
+                "No tickets are fetched and no matches are made; tickets wait.",
+            ),
+            Need::degrades(
+                Role::MatchmakingEngine,
+                Dependency::Sql,
+                "Matches are made and players notified until matchmaking.max_unrecorded is reached, and recorded later; webhook \
+                 assigners are not called.",
+            ),
+        ]
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {

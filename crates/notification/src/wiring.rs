@@ -11,7 +11,10 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StreamConfig};
+use service::{
+    Context, Dependency, Loop, Need, OpenError, Opened, Provided, Role, Service, Services, Settings,
+    StreamConfig,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -49,6 +52,31 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Router<Provided> {
         operator::operator_routes()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![
+            Need::degrades(
+                Role::Gateway,
+                Dependency::Redis,
+                "Streams learn of notifications at their heartbeat instead of at once.",
+            ),
+            Need::essential(
+                Role::Notifier,
+                Dependency::Sql,
+                "Nothing is put into inboxes and nothing is delivered.",
+            ),
+            Need::degrades(
+                Role::Notifier,
+                Dependency::Redis,
+                "Inboxes are filled and webhooks are called; streams learn of it at their heartbeat.",
+            ),
+            Need::degrades(
+                Role::Notifier,
+                Dependency::Nats,
+                "Events become notifications later; notifications of services, broadcasts and webhooks are delivered.",
+            ),
+        ]
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {

@@ -7,7 +7,7 @@ use config::Reader;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
+use service::{Context, Dependency, Loop, Need, OpenError, Opened, Provided, Role, Service, Settings};
 
 use crate::operator::{self, Operator};
 use crate::{Config, MIGRATIONS, Metrics, Outbox, Relay, TABLE};
@@ -35,6 +35,22 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Router<Provided> {
         operator::operator_routes()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        const LATE: &str =
+            "Events wait in the outbox and are published later; requests are answered as usual.";
+        const NOTHING: &str = "No event is published; events wait in the outbox.";
+        vec![
+            Need::degrades(Role::Gateway, Dependency::Nats, LATE),
+            Need::degrades(
+                Role::MatchmakingEngine,
+                Dependency::Nats,
+                "Matches are made and recorded; their events wait in the outbox.",
+            ),
+            Need::essential(Role::OutboxRelay, Dependency::Sql, NOTHING),
+            Need::essential(Role::OutboxRelay, Dependency::Nats, NOTHING),
+        ]
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {

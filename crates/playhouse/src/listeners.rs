@@ -52,6 +52,11 @@ impl Listener {
         }
     }
 
+    /// Whether clients connect to processes with this role.
+    pub(crate) const fn takes_requests(role: Role) -> bool {
+        !Self::of_role(role).is_empty()
+    }
+
     const fn of_role(role: Role) -> &'static [Self] {
         match role {
             Role::Gateway => &[Self::Gateway, Self::Internal],

@@ -45,6 +45,7 @@ impl Start {
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
         let Self { id, clock, settings, sockets, services } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
+        readiness.declare(services.role_needs(settings.shared.roles.iter(), Listener::takes_requests));
         let provided = Provided::default();
         let operator_routes = services.operator_routes().merge(locks::operator_routes());
         let admin =

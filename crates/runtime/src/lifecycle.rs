@@ -11,7 +11,7 @@ use config::{Reader, Section};
 use tokio_util::sync::CancellationToken;
 
 pub use process::{Exit, Forced, Process, Stage};
-pub use readiness::{Part, PartState, Readiness, Report};
+pub use readiness::{Impact, Part, PartNeed, PartState, Readiness, Report, RoleNeeds, RoleReport};
 pub use signals::Signals;
 pub use supervise::LoopError;
 

@@ -14,6 +14,7 @@ mod error;
 mod events;
 mod home;
 mod listen;
+mod needs;
 mod opened;
 mod player;
 mod provided;
@@ -38,6 +39,7 @@ pub use error::OpenError;
 pub use events::{PlayerEvents, event};
 pub use home::HomePart;
 pub use listen::Listen;
+pub use needs::{Dependency, Need};
 pub use opened::{Loop, Opened, StopOrder};
 pub use player::{Class, PlayerRoute, RouteMethod, Row, SignedInPlayer, SignedInUser, Who};
 pub use provided::{Open, Provided};
@@ -89,6 +91,11 @@ pub trait Service: Sync {
     /// Its routes on the admin listener. A handler asks for what it uses with [`Open`].
     fn operator_routes(&self) -> Router<Provided> {
         Router::new()
+    }
+
+    /// What its part of a role can do while a server is away. What is not declared here goes on as if nothing had happened.
+    fn needs(&self) -> Vec<Need> {
+        Vec::new()
     }
 
     /// Reads its settings and puts them where [`Settings::get`] finds them.

@@ -140,7 +140,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_first_store_takes_to_be_prepared_does_not_make_the_next_one_late() {
         REACH.prepare("db", &part(), async || takes(10 * TIMEOUT).await).await.unwrap();
-        REACH.open("hot", &part(), async || takes(TIMEOUT / 2).await).await.unwrap();
+        REACH.open("redis", &part(), async || takes(TIMEOUT / 2).await).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

@@ -78,6 +78,10 @@ impl Source {
         &self.issuer
     }
 
+    pub(super) async fn ping(&self) -> Result<(), Error> {
+        self.http.get("discovery", &self.place).await.map(drop)
+    }
+
     /// What is known. Waits only if nothing is; what is old is asked for anew behind the caller's back.
     pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<Known>, Error> {
         let Some(known) = self.last() else {

@@ -95,9 +95,9 @@ async fn a_fleet_migrates_starts_tells_what_is_away_and_gets_over_it() {
     fleet.sql.kill().await.unwrap();
     not_ready(admin, &["db"]).await;
     fleet.redis.kill().await.unwrap();
-    not_ready(admin, &["db", "hot"]).await;
+    not_ready(admin, &["db", "redis"]).await;
     fleet.nats.kill().await.unwrap();
-    not_ready(admin, &["bus", "db", "hot"]).await;
+    not_ready(admin, &["bus", "db", "redis"]).await;
     fleet.sql.start_again().await.unwrap();
     fleet.redis.start_again().await.unwrap();
     fleet.nats.start_again().await.unwrap();
@@ -176,7 +176,7 @@ async fn a_store_that_comes_late_is_waited_for_and_one_that_does_not_come_fails_
     fleet.redis.kill().await.unwrap();
     let (code, out, errors) = run(fleet.serve(&["--set", "lifecycle.start_timeout=1s"])).await;
     assert_eq!((code, out.as_str()), (1, ""));
-    assert!(errors.contains("hot was not reachable within lifecycle.start_timeout (1s)"), "{errors}");
+    assert!(errors.contains("redis was not reachable within lifecycle.start_timeout (1s)"), "{errors}");
     assert!(errors.contains("refused"), "the cause is told: {errors}");
 }
 

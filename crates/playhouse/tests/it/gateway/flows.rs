@@ -196,7 +196,7 @@ impl Door {
     pub(super) async fn is_ready(&self) {
         testkit::eventually("the process is ready", PATIENCE, async || {
             let (status, report) = get(format!("http://{}/readyz", self.admin)).await;
-            if status == 200 { Ok(()) } else { Err(report.to_string()) }
+            if status == 200 && report["degraded"] == false { Ok(()) } else { Err(report.to_string()) }
         })
         .await;
     }
