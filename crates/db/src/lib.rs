@@ -16,6 +16,7 @@ mod deployment;
 mod doctor;
 mod error;
 mod fingerprint;
+mod fit;
 mod health;
 mod idempotency;
 mod list;

@@ -12,6 +12,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
 use outbox::Outbox;
+use redis_store::Trial;
 use service::{
     Context, Dependency, HomePart, Need, OpenError, Opened, PlayerRoute, Provided, Role, Service, Settings,
 };
@@ -20,6 +21,7 @@ use utoipa::openapi::OpenApi;
 
 use crate::gauges::{DropMetrics, Gauges};
 use crate::http::{Api, operator_routes, service_routes};
+use crate::line::TRIALS;
 use crate::orders::Orders;
 use crate::stock::Stock;
 use crate::worker::Worker;
@@ -71,6 +73,10 @@ impl Service for Wiring {
 
     fn home_parts(&self) -> Vec<HomePart> {
         player_api::home_parts()
+    }
+
+    fn scripts(&self) -> Vec<Trial> {
+        TRIALS.to_vec()
     }
 
     fn needs(&self) -> Vec<Need> {

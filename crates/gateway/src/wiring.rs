@@ -14,6 +14,7 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Vouch;
 use limits::Limits;
+use redis_store::Trial;
 use runtime::lifecycle::{Drain, LoopError};
 use service::{
     Context, Dependency, Examined, Loop, Need, OpenError, Opened, Provided, Role, Service, Services, Settings,
@@ -51,6 +52,10 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Router<Provided> {
         identity::operator_routes()
+    }
+
+    fn scripts(&self) -> Vec<Trial> {
+        sessions::TRIALS.into_iter().chain(limits::TRIALS).collect()
     }
 
     fn needs(&self) -> Vec<Need> {

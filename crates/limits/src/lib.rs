@@ -25,4 +25,5 @@ mod verdict;
 pub use limits::{Check, Limits};
 pub use metrics::{Instruments, Metrics};
 pub use rate::{InvalidRate, Rate};
+pub use shared::TRIALS;
 pub use verdict::{State, Verdict};

@@ -28,7 +28,7 @@ use crate::model::{MatchId, Moment, Ticket, TicketId};
 use crate::wire;
 
 pub use self::player::{Claim, Claimed, GoneAfter};
-pub use self::redis::{Coordination, Redises};
+pub use self::redis::{Coordination, Redises, TRIALS};
 
 /// How long the entries that one consumer has taken are not given to another. Two at once do no harm; they do the work twice.
 pub const RECOVERY_LEASE: Duration = Duration::from_secs(5);

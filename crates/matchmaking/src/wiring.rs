@@ -10,11 +10,11 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use outbox::Outbox;
-use redis_store::{Redis, RedisUrl};
+use redis_store::{Redis, RedisUrl, Trial};
 use service::{Context, Dependency, Loop, Need, OpenError, Opened, Provided, Role, Service, Settings};
 
 use crate::allocation::{self, GiveBack, Sweeper};
-use crate::store::Redises;
+use crate::store::{Redises, TRIALS};
 use crate::{
     Allocations, Config, Engine, Frontend, MIGRATIONS, Metrics, Operator, Players, Recorder, Store, events,
     operator,
@@ -44,6 +44,10 @@ impl Service for Wiring {
 
     fn operator_routes(&self) -> Router<Provided> {
         operator::operator_routes().merge(allocation::operator_routes())
+    }
+
+    fn scripts(&self) -> Vec<Trial> {
+        TRIALS.to_vec()
     }
 
     fn needs(&self) -> Vec<Need> {

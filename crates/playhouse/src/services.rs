@@ -77,6 +77,36 @@ mod tests {
         }
     }
 
+    /// Every Lua script of the product, by its file, with its text.
+    fn lua_files() -> Vec<(PathBuf, String)> {
+        let (mut files, mut folders) =
+            (Vec::new(), vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() && !path.ends_with("parts") {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "lua") {
+                    files.push((path.clone(), fs::read_to_string(path).unwrap()));
+                }
+            }
+        }
+        files
+    }
+
+    #[test]
+    fn every_script_is_tried_before_a_process_starts() {
+        let tried: Vec<(&str, String)> =
+            SERVICES.scripts().iter().map(|trial| (trial.name, trial.script.text())).collect();
+        let files = lua_files();
+        assert_eq!(files.len(), tried.len());
+        for (path, text) in files {
+            let file = path.file_name().unwrap().to_str().unwrap();
+            let is_tried = |(name, tried): &(&str, String)| name.ends_with(file) && tried.ends_with(&text);
+            assert!(tried.iter().any(is_tried), "{} has no trial: see `Service::scripts`", path.display());
+        }
+    }
+
     /// The same of all crates but this one, which only collects.
     fn quoted(marker: &str) -> BTreeSet<String> {
         let others = Folder::all().into_iter().filter(|folder| folder.name() != "playhouse");

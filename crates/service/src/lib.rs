@@ -32,6 +32,7 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
+use redis_store::Trial;
 use utoipa::openapi::OpenApi;
 
 pub use context::{Context, GatewayListener, Stores};
@@ -91,6 +92,11 @@ pub trait Service: Sync {
     /// Its routes on the admin listener. A handler asks for what it uses with [`Open`].
     fn operator_routes(&self) -> Router<Provided> {
         Router::new()
+    }
+
+    /// Its Lua scripts, each with a call on scratch keys. A process does not start on a Redis that refuses one.
+    fn scripts(&self) -> Vec<Trial> {
+        Vec::new()
     }
 
     /// What its part of a role can do while a server is away. What is not declared here goes on as if nothing had happened.

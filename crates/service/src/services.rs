@@ -6,6 +6,7 @@ use axum::Router;
 use bus::EventKind;
 use db::Migrations;
 use http_server::Right;
+use redis_store::Trial;
 
 use crate::{HomePart, PlayerRoute, Provided, Service};
 
@@ -30,6 +31,10 @@ impl Services {
 
     pub fn events(self) -> Vec<EventKind> {
         self.iter().flat_map(Service::events).collect()
+    }
+
+    pub fn scripts(self) -> Vec<Trial> {
+        self.iter().flat_map(Service::scripts).collect()
     }
 
     pub fn player_routes(self) -> Vec<PlayerRoute> {

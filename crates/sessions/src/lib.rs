@@ -50,7 +50,7 @@ pub use seal::{CipherFailed, Sealer};
 pub use sign_in::{
     AttemptCookie, CALLBACK, Callback, SIGN_IN_TIMEOUT, SignInError, SignInFlow, SignInStarted, SignedIn,
 };
-pub use store::{Claim, Error, Found, Group, Lease, Session, SessionId, SessionSecret, SessionStore};
+pub use store::{Claim, Error, Found, Group, Lease, Session, SessionId, SessionSecret, SessionStore, TRIALS};
 pub use users::{Identity, KnownUser};
 
 /// What sign-in and sessions are made of.

@@ -23,6 +23,7 @@ use redis_store::RedisStore;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+pub use self::redis::TRIALS;
 pub use redis_store::Error;
 
 /// How long before its expiry an access token is refreshed, in milliseconds, so that a request can still use it.

@@ -12,6 +12,7 @@
 //! | a receiver that verifies webhooks | [`StandardWebhooks`] |
 //! | a browser, and TLS for it | [`Browser`], [`TlsProxy`] |
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
+//! | a server that seems to be another one | [`Rewriter`] |
 //! | a Redis whose scripts reach only the keys that they declare | [`DeclaredKeys`] |
 //! | a real program with its output, signals and exit status | [`Program`] |
 //! | waiting without guessing how long | [`eventually`] |
@@ -70,6 +71,7 @@ mod process;
 mod program;
 mod proxy;
 mod redis_server;
+mod rewriter;
 mod seed;
 mod server;
 mod sql_place;
@@ -96,6 +98,7 @@ pub use port::free_port;
 pub use program::{Line, Program, Running, Stream};
 pub use proxy::{Bytes, Proxy};
 pub use redis_server::{Keyspace, Redis, RedisBuilder, RedisKind};
+pub use rewriter::Rewriter;
 pub use seed::Seed;
 pub use server::Server;
 pub use sql_place::SqlPlace;

@@ -7,6 +7,7 @@ mod keys;
 mod lock;
 mod players;
 mod scripts;
+mod trials;
 
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use runtime::batch::Batcher;
 
 use self::keys::Keys;
 use self::lock::{Held, Lock};
+pub use self::trials::TRIALS;
 
 /// How many tickets one script may touch: Redis does nothing else meanwhile.
 const BATCH: usize = 1000;

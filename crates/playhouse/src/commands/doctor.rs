@@ -36,7 +36,11 @@ async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
     vec![
         examined("db", db.url.to_string(), db::examine(db, &migrations(), clock).await),
         examined("locks", locks_at(settings), examine_locks(settings).await),
-        examined("redis", redis_store.url.to_string(), redis_store::examine(redis_store, clock).await),
+        examined(
+            "redis",
+            redis_store.url.to_string(),
+            redis_store::examine(redis_store, &SERVICES.scripts(), clock).await,
+        ),
         examined("bus", bus.url.to_string(), bus::examine(bus, clock).await),
     ]
 }

@@ -15,7 +15,7 @@ use service::{Dependency, OpenError, Provided, Reach, Stores};
 
 use super::locks;
 use crate::Settings;
-use crate::services::migrations;
+use crate::services::{SERVICES, migrations};
 
 /// The longest time without live messages, however long Redis was away: players wait for them.
 const LIVE_DOWNTIME: Duration = Duration::from_secs(1);
@@ -56,7 +56,10 @@ impl OpenStores {
         });
         db_part.ready();
         let open = async || RedisStore::open(&configs.redis_store).await;
-        let redis_store = reach.open("redis", &redis_part, open).await?;
+        let redis_store = reach.connect("redis", &redis_part, open).await?;
+        let fit = async || redis_store.require_fit(&SERVICES.scripts()).await;
+        reach.prepare("redis", &redis_part, fit).await?;
+        redis_part.ready();
         let bus = reach.open("bus", &bus_part, async || Bus::open(&configs.bus).await).await?;
         process.close_at_end("bus", {
             let bus = bus.clone();
@@ -97,6 +100,7 @@ async fn prepare(db: &Db, config: &db::Config) -> Result<(), db::Error> {
     }
     db.require_migrated(&migrations()).await?;
     let deployment = db.deployment().await?;
+    db.require_fit().await?;
     tracing::info!(%deployment, db = %config.url, "database opened");
     Ok(())
 }

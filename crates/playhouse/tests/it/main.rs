@@ -21,6 +21,7 @@ mod readiness;
 mod services;
 mod shop;
 mod tickets;
+mod unfit_servers;
 
 use std::collections::HashMap;
 use std::time::Duration;

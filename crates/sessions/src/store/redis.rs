@@ -6,7 +6,7 @@ use ::redis::FromRedisValue;
 use ::redis::aio::ConnectionManager;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use redis_store::{Call, Key, KeySpace, Script, script};
+use redis_store::{Call, Key, KeySpace, Script, Trial, script};
 
 use super::{Claim, Error, Found, Group, Lease, Session, SessionId};
 
@@ -17,6 +17,42 @@ static KEEP: Script = script!("scripts/keep.lua");
 static REPLACE: Script = script!("scripts/replace.lua");
 static REMOVE: Script = script!("scripts/remove.lua");
 static REMOVE_GROUP: Script = script!("scripts/remove_group.lua");
+
+/// Shows whether a server runs the scripts: the life of a session, and the end of its group.
+pub static TRIALS: [Trial; 7] = [
+    Trial {
+        script: &INSERT,
+        name: "sessions/insert.lua",
+        keys: &["session:s1", "session-g1"],
+        args: &["s1", "record", "4102444800000", "60000", "60000"],
+    },
+    Trial { script: &READ, name: "sessions/read.lua", keys: &["session:s1"], args: &["60000"] },
+    Trial {
+        script: &CLAIM,
+        name: "sessions/claim.lua",
+        keys: &["session:s1"],
+        args: &["0", "fence", "60000"],
+    },
+    Trial { script: &KEEP, name: "sessions/keep.lua", keys: &["session:s1"], args: &["fence", "60000"] },
+    Trial {
+        script: &REPLACE,
+        name: "sessions/replace.lua",
+        keys: &["session:s1"],
+        args: &["fence", "record", "60000"],
+    },
+    Trial {
+        script: &REMOVE_GROUP,
+        name: "sessions/remove_group.lua",
+        keys: &["session-g1", "session:"],
+        args: &["playhouse-trial"],
+    },
+    Trial {
+        script: &REMOVE,
+        name: "sessions/remove.lua",
+        keys: &["session:s1", "session-g1"],
+        args: &["s1", "playhouse-trial"],
+    },
+];
 
 /// How long nothing may be told before the connection is asked whether it still lives.
 const QUIET: Duration = Duration::from_secs(5);
