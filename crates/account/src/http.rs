@@ -297,7 +297,11 @@ fn actor(caller: &Caller) -> String {
 fn problem(error: Error) -> Problem {
     match &error {
         Error::Db(_) | Error::OnErase { .. } | Error::Event(_) if error.is_passing() => {
-            tracing::warn!(cause = chain(&error), "a call to the accounts failed, and may be tried again");
+            tracing::warn!(
+                outage = "accounts",
+                cause = chain(&error),
+                "a call to the accounts failed, and may be tried again"
+            );
         }
         Error::Db(_) | Error::OnErase { .. } | Error::Event(_) => {
             tracing::error!(cause = chain(&error), "a call to the accounts failed");

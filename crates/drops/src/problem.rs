@@ -11,8 +11,12 @@ use crate::token::Refused;
 pub(crate) fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
-        Code::Internal | Code::Unavailable | Code::Timeout => {
+        Code::Internal => {
             tracing::error!(cause = chain(&error), "a request to drops failed");
+            Problem::new(code)
+        }
+        Code::Unavailable | Code::Timeout => {
+            tracing::warn!(outage = "drops", cause = chain(&error), "a request to drops failed");
             Problem::new(code)
         }
         _ => {

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use account::{AccountId, UserId};
 use base::Timestamp;
+use base::error::Coded;
 use runtime::batch::Batcher;
 use runtime::fault;
 use tokio::time::Instant;
@@ -369,12 +370,17 @@ impl Rows {
     /// Logs and counts a step of a loop that failed for one drop. The other drops have their turn all the same.
     fn failed(&self, step: &'static str, drop: DropId, error: &Error) {
         self.metrics.failed(step);
-        tracing::error!(%drop, step, cause = base::error::chain(error), "a step of a drop failed");
+        let cause = base::error::chain(error);
+        if error.is_passing() {
+            tracing::warn!(outage = step, %drop, step, cause, "a step of a drop failed");
+        } else {
+            tracing::error!(%drop, step, cause, "a step of a drop failed");
+        }
     }
 
     fn line_failed(&self, step: &'static str, drop: DropId, error: &(dyn std::error::Error + 'static)) {
         self.metrics.line_failed(step);
-        tracing::warn!(%drop, step, cause = base::error::chain(error), "the line is not up to date");
+        tracing::warn!(outage = step, %drop, step, cause = base::error::chain(error), "the line is not up to date");
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use aws_lc_rs::rand;
+use base::error::Coded;
 use base::{Clock, Timestamp};
 use db::{Db, Earlier, Fingerprint, IdempotencyKey, Tx};
 use outbox::Outbox;
@@ -414,7 +415,11 @@ impl Changes {
             Err(Error::WrongState { .. } | Error::NoSuchDrop(_)) => {}
             Err(error) => {
                 let (step, cause) = (self.step, base::error::chain(&error));
-                tracing::error!(%drop, step, cause, "a drop that is due cannot be changed");
+                if error.is_passing() {
+                    tracing::warn!(outage = step, %drop, step, cause, "a drop that is due cannot be changed");
+                } else {
+                    tracing::error!(%drop, step, cause, "a drop that is due cannot be changed");
+                }
                 self.failed.get_or_insert(error);
             }
         }

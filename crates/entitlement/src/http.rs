@@ -350,8 +350,16 @@ fn time(field: &str, text: &str) -> Result<Timestamp, Problem> {
 fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
-        Code::Internal | Code::Unavailable | Code::Timeout => {
+        Code::Internal => {
             tracing::error!(cause = chain(&error), "an entitlement could not be read or changed");
+            Problem::new(code)
+        }
+        Code::Unavailable | Code::Timeout => {
+            tracing::warn!(
+                outage = "entitlements",
+                cause = chain(&error),
+                "an entitlement could not be read or changed"
+            );
             Problem::new(code)
         }
         _ => Problem::new(code).detail(error.to_string()),

@@ -28,7 +28,7 @@ impl Vouch for IssuedServices {
                 // A player has no business here.
                 Ok(_) => Ok(None),
                 Err(Refused::Unavailable(error)) => {
-                    tracing::warn!(cause = chain(&error), "tokens cannot be checked");
+                    tracing::warn!(outage = "issuer", cause = chain(&error), "tokens cannot be checked");
                     let detail = "The issuer's keys cannot be had at the moment; try again.";
                     Err(Problem::new(Code::Unavailable).detail(detail))
                 }

@@ -129,7 +129,7 @@ pub(crate) async fn serve(
                 },
                 Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
-                    tracing::error!(cause = %error, "no connection can be accepted");
+                    tracing::error!(outage = "accept", cause = %error, "no connection can be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -289,7 +289,12 @@ impl Inner {
         match self.store.release(&all).await {
             Ok(()) => drop(self.metrics.released.inc_by(all.len() as u64)),
             Err(error) => {
-                tracing::warn!(cause = chain(&error), tickets = all.len(), "released later");
+                tracing::warn!(
+                    outage = "tickets",
+                    cause = chain(&error),
+                    tickets = all.len(),
+                    "released later"
+                );
                 self.owed.lock().unwrap_or_else(PoisonError::into_inner).append(&mut all);
             }
         }
@@ -312,7 +317,7 @@ impl Inner {
     }
 
     fn fail(&self, profile: &str, step: &'static str, cause: &str) {
-        tracing::error!(profile, step, cause, "matchmaking failed; its tickets are released");
+        tracing::error!(outage = step, profile, step, cause, "matchmaking failed; its tickets are released");
         self.metrics.failures.get_or_create(&FailureLabels { profile: profile.to_owned(), step }).inc();
     }
 }

@@ -137,6 +137,7 @@ impl Deliveries {
         };
         if let Err(error) = self.0.queues.live.finish_claimed(&ids, &outcome).await {
             tracing::warn!(
+                outage = "sql",
                 cause = chain(&error),
                 "notifications were published, but their deliveries are not finished: they are published again"
             );

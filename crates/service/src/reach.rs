@@ -90,7 +90,7 @@ impl Reach {
             if again > *deadline.get_or_insert_with(|| Instant::now() + self.timeout) {
                 return Err(self.unreachable(store, error));
             }
-            tracing::warn!(store, cause, "not reachable yet");
+            tracing::warn!(outage = store, store, cause, "not reachable yet");
             tokio::time::sleep_until(again).await;
         }
         unreachable!("the range has no end")

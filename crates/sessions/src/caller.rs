@@ -134,7 +134,7 @@ impl NotAuthenticated {
     fn of_refused(refused: oidc::Refused) -> Self {
         match refused {
             oidc::Refused::Unavailable(error) => {
-                tracing::warn!(cause = chain(&error), "tokens cannot be checked");
+                tracing::warn!(outage = "issuer", cause = chain(&error), "tokens cannot be checked");
                 let detail = "The issuer's keys cannot be had at the moment; try again.";
                 Self::Problem(Problem::new(Code::Unavailable).detail(detail))
             }
@@ -153,14 +153,16 @@ impl NotAuthenticated {
             _ if matches!(code, Code::Internal) => {
                 tracing::error!(cause = chain(&error), "the accounts failed")
             }
-            _ if error.is_passing() => tracing::warn!(cause = chain(&error), "the accounts are away"),
+            _ if error.is_passing() => {
+                tracing::warn!(outage = "accounts", cause = chain(&error), "the accounts are away")
+            }
             _ => {}
         }
         Self::Problem(Problem::new(code).detail(error.to_string()))
     }
 
     fn of_store(error: &redis_store::Error) -> Self {
-        tracing::warn!(cause = chain(error), "sessions cannot be read");
+        tracing::warn!(outage = "sessions", cause = chain(error), "sessions cannot be read");
         let detail = "Sessions cannot be read at the moment; try again.";
         Self::Problem(Problem::new(error.code()).detail(detail))
     }

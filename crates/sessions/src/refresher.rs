@@ -148,10 +148,18 @@ impl SessionRefresher {
     fn not_now(&self, error: &IssuerError) {
         if error.is_passing() {
             self.metrics.refreshed("issuer_away");
-            tracing::warn!(cause = chain(error), "a session cannot be refreshed; it is used as it is");
+            tracing::warn!(
+                outage = "issuer",
+                cause = chain(error),
+                "a session cannot be refreshed; it is used as it is"
+            );
         } else {
             self.metrics.refreshed("failed");
-            tracing::error!(cause = chain(error), "the issuer refreshes no session; they end soon");
+            tracing::error!(
+                outage = "issuer",
+                cause = chain(error),
+                "the issuer refreshes no session; they end soon"
+            );
         }
     }
 

@@ -289,7 +289,7 @@ impl SignInFlow {
             // Best effort: the issuer's end-session page follows anyway.
             let revoked = tokio::time::timeout(REVOKE_TIMEOUT, self.refresher.provider.revoke(refresh)).await;
             if !matches!(revoked, Ok(Ok(()))) {
-                tracing::warn!("the issuer did not revoke a refresh token in time");
+                tracing::warn!(outage = "issuer", "the issuer did not revoke a refresh token in time");
             }
         }
         let hint = held.as_ref().and_then(|held| held.id.as_deref());

@@ -166,7 +166,11 @@ pub(super) async fn back_channel(
             ().into_response()
         }
         Err(failure @ (SignInError::Away(_) | SignInError::Internal(_))) => {
-            tracing::warn!(cause = failure.cause(), "a back-channel logout could not be done");
+            tracing::warn!(
+                outage = "sessions",
+                cause = failure.cause(),
+                "a back-channel logout could not be done"
+            );
             let answer = json!({ "error": "temporarily_unavailable" });
             (status(Code::Unavailable), Json(answer)).into_response()
         }
@@ -225,7 +229,9 @@ fn explained(failure: &SignInError, request: &RequestId) -> Response {
         }
     };
     match failure {
-        SignInError::Away(_) => tracing::warn!(cause = failure.cause(), "nobody can sign in"),
+        SignInError::Away(_) => {
+            tracing::warn!(outage = "sign-in", cause = failure.cause(), "nobody can sign in")
+        }
         SignInError::Internal(_) => tracing::error!(cause = failure.cause(), "a sign-in failed"),
         _ => tracing::debug!(cause = failure.cause(), "a sign-in failed"),
     }

@@ -96,7 +96,12 @@ impl Inner {
     pub(super) async fn give_up(&self, profile: &str, unused: Unused) {
         let Some(allocations) = &self.allocations else { return };
         if let Err(error) = allocations.settle(&unused.without_server, &unused.abandoned).await {
-            tracing::warn!(profile, cause = chain(&error), "servers that are not used are given back later");
+            tracing::warn!(
+                outage = "sql",
+                profile,
+                cause = chain(&error),
+                "servers that are not used are given back later"
+            );
         }
     }
 }

@@ -161,7 +161,7 @@ impl Inner {
         fault::point("matchmaking.recorded");
         let then = if is_recorded { Then::Remove } else { Then::Keep };
         if let Err(error) = self.store.notify(std::slice::from_ref(entry), then).await {
-            tracing::warn!(cause = chain(&error), "players are notified by the recovery");
+            tracing::warn!(outage = "tickets", cause = chain(&error), "players are notified by the recovery");
         }
         fault::point("matchmaking.notified");
     }

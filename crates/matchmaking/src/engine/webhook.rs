@@ -142,6 +142,7 @@ impl Webhook {
                 return Err(NotAllocated { cause: failure.cause, in_doubt });
             }
             tracing::warn!(
+                outage = &*self.config.name,
                 assigner = &*self.config.name,
                 cause = failure.cause,
                 attempts,

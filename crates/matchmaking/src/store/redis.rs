@@ -116,6 +116,7 @@ impl Servers {
         let Some(replica) = &self.others.replica else { return get_many(self.primary(), &keys).await };
         let mut data = get_many(replica.connection.clone(), &keys).await.unwrap_or_else(|error| {
             tracing::warn!(
+                outage = "replica_url",
                 cause = base::error::chain(&error),
                 "the replica does not answer: asking the primary"
             );
@@ -252,6 +253,7 @@ impl Redis {
             // What was fetched is in hand all the same.
             Err::<_, Error>(error) => {
                 tracing::warn!(
+                    outage = "tickets",
                     cause = base::error::chain(&error),
                     "tickets of other programs are adopted later"
                 );

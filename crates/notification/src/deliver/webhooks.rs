@@ -133,7 +133,12 @@ impl ToWebhooks {
     /// What waits for the destination need not be looked at before it is asked again.
     async fn put_off(&self, key: &str, rest: Duration) {
         if let Err(error) = self.queue.put_off(key, rest).await {
-            tracing::warn!(cause = chain(&error), key, "what waits for a destination was not put off");
+            tracing::warn!(
+                outage = "sql",
+                cause = chain(&error),
+                key,
+                "what waits for a destination was not put off"
+            );
         }
     }
 

@@ -142,7 +142,7 @@ impl Source {
             let before = this.last();
             let fetched = this.fetch().await;
             if let Err(error) = &fetched {
-                tracing::warn!(issuer = %this.issuer, error = chain(error), "no keys from the issuer");
+                tracing::warn!(outage = "issuer", issuer = %this.issuer, error = chain(error), "no keys from the issuer");
             }
             let is_news =
                 |known: &Arc<Known>| before.is_none_or(|before| known.keys.has_more_than(&before.keys));

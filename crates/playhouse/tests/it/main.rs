@@ -12,6 +12,7 @@ mod fleet;
 mod gateway;
 mod letters;
 mod locks;
+mod logs;
 mod matchmaking;
 mod notifications;
 mod open_match;
