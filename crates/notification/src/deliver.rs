@@ -28,12 +28,13 @@ use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::timeout;
 use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Unordered, Worker};
 
-use crate::Config;
 use crate::dead::Bury;
 use crate::model::{Channel, Notification, derived};
 use crate::service::{Made, MadeOne};
+use crate::{Config, Error};
 
 pub use self::check::Check;
+use self::webhooks::Shown;
 pub use self::webhooks::Webhooks;
 
 /// The queues, by channel.
@@ -142,6 +143,11 @@ impl Deliveries {
                 "notifications were published, but their deliveries are not finished: they are published again"
             );
         }
+    }
+
+    /// All webhook destinations, with those that are disabled or rest.
+    pub async fn destinations(&self) -> Result<Vec<Shown>, Error> {
+        self.0.webhooks.list(&self.0.queues.webhook).await
     }
 
     /// The queue of a channel, by its word.

@@ -248,6 +248,7 @@ impl Intake {
         store::move_reader(&mut tx, CONSUMER, position);
         fault::point("notification_intake.uncommitted");
         tx.commit().await?;
+        dead::log_events(&dead);
         let dead = dead.len();
         let taken = Taken { events: events.len(), repeated, notifications: made.len(), dead };
         Ok(Written::Taken(taken, made))

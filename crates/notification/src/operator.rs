@@ -249,10 +249,14 @@ fn progress(progress: &Progress) -> Value {
 }
 
 async fn webhooks(Open(notifications): Open<Notifications>) -> Result<Json<Value>, Problem> {
-    let shown = notifications.webhooks().list().await.map_err(problem)?;
+    let shown = notifications.deliveries().destinations().await.map_err(problem)?;
     let shown = shown.into_iter().map(|webhook| {
         let (since, cause) = webhook.disabled.map(|(since, cause)| (since.to_rfc3339(), cause)).unzip();
-        json!({ "name": webhook.name, "disabled_since": since, "cause": cause })
+        let (until, waiting, last) =
+            webhook.resting.map_or((None, 0, None), |rest| (Some(rest.until.to_rfc3339()), rest.waiting, rest.cause));
+        json!({
+            "name": webhook.name, "disabled_since": since, "cause": cause.or(last), "resting_until": until, "waiting": waiting,
+        })
     });
     Ok(Json(json!({ "webhooks": shown.collect::<Vec<_>>() })))
 }
@@ -262,7 +266,7 @@ async fn enable(
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     let webhooks = notifications.webhooks();
-    if !webhooks.list().await.map_err(problem)?.iter().any(|known| known.name == name) {
+    if !webhooks.has(&name) {
         let detail = format!("There is no [notification.webhooks.{name}] in the configuration.");
         return Err(Problem::new(Code::NotFound).detail(detail));
     }

@@ -23,14 +23,19 @@
 //! The machinery of claims, leases and attempts is that of [`work_queue`].
 
 mod event;
+mod failed;
 mod operator;
 mod relay;
 mod wiring;
+
+use std::sync::Arc;
 
 use base::Clock;
 use bus::Event;
 use db::{Db, Migration, Migrations, Tx};
 use work_queue::{New, Queue};
+
+use self::failed::LogFailed;
 
 pub use base::id::Uuid;
 pub use operator::Operator;
@@ -59,7 +64,7 @@ pub struct Outbox {
 
 impl Outbox {
     pub fn new(db: Db, config: Config, metrics: Metrics, clock: Clock) -> Self {
-        Self { queue: Queue::new(TABLE, db, config, metrics, clock) }
+        Self { queue: Queue::new(TABLE, db, config, metrics, clock).on_failed(Arc::new(LogFailed)) }
     }
 
     /// Appends events to the caller's transaction, each with the user whom it is about.

@@ -53,7 +53,7 @@ pub use finish::Finished;
 pub use item::{Item, New, Outcome, Part, State};
 pub use keep::Keeper;
 pub use metrics::Metrics;
-pub use operator::{BlockedKey, Entry, Filter};
+pub use operator::{BlockedKey, Entry, Filter, Resting};
 pub use queue::Queue;
 pub use unordered::Unordered;
 pub use worker::{Handler, Report, Worker};

@@ -196,7 +196,7 @@ async fn a_token_that_was_made_lets_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_see_and_mend_the_outbox() {
-    let (folder, _running, at, shop) = open().await;
+    let (folder, running, at, shop) = open().await;
     let ada = shop.customer("ada").await;
     let event = shop.buy(&ada, "gems", "order-1").await;
     eventually("it is published", PATIENCE, async || {
@@ -249,6 +249,15 @@ async fn operators_see_and_mend_the_outbox() {
         shop::in_outbox(&at["admin"], "failed").await.len() == 3
     })
     .await;
+    // Each is one line of the log, with what to do.
+    for event in shop::in_outbox(&at["admin"], "failed").await {
+        let id = event["id"].as_str().unwrap();
+        let told = format!("`playhouse outbox show {id}`, then `playhouse outbox retry {id}`");
+        let line = running.wait_for_line(&told, PATIENCE).await;
+        assert!(line.contains("\"level\":\"ERROR\"") && line.contains("an event is FAILED"), "{line}");
+        let lines = running.text(testkit::Stream::Stderr);
+        assert_eq!(lines.lines().filter(|line| line.contains(&told)).count(), 1, "{lines}");
+    }
     for (args, said) in [
         (
             vec!["retry", "--cause", "no data", "--since", "1h", "--dry-run"],
