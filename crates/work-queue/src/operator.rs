@@ -53,7 +53,7 @@ pub struct Resting {
     pub until: Timestamp,
     /// How many items wait.
     pub waiting: u64,
-    /// Why one was not done.
+    /// Why one was tried in vain.
     pub cause: Option<String>,
 }
 
@@ -127,7 +127,7 @@ impl OperatorTexts {
                  FROM {{table}} f WHERE f.state = {FAILED} ORDER BY f.due_at, f.id LIMIT ?"
             )),
             resting: text.fixed(&format!(
-                "SELECT MIN(CASE WHEN cause IS NOT NULL AND due_at > {{now}} THEN due_at END), COUNT(*), MAX(cause) \
+                "SELECT MIN(CASE WHEN cause IS NOT NULL AND due_at > {{now}} THEN due_at END), COUNT(*), MAX(CASE WHEN attempts > 0 THEN cause END) \
                  FROM {{table}} {{by_key}} WHERE key_hash = ? AND item_key = ? AND state = {OPEN} AND holder IS NULL"
             )),
             keys_done_since: text.fixed(&format!(

@@ -95,6 +95,8 @@ impl OpenStores {
 
 /// Makes the tables if the process may, and refuses tables that this program does not expect.
 async fn prepare(db: &Db, config: &db::Config) -> Result<(), db::Error> {
+    // Before anything is written, as far as that can be seen without tables.
+    db.require_fit().await?;
     if config.migrate {
         db.migrate(&migrations()).await?;
     }

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
+use tracing::subscriber::Interest;
 use tracing::{Event, Level, Metadata, Subscriber};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Filter};
 
 const FIELD: &str = "outage";
@@ -183,6 +185,15 @@ impl Summary {
 impl<S: Subscriber> Filter<S> for Outages {
     fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         true
+    }
+
+    /// Together with the hint below it keeps what other filters know of a callsite for good: lines that are never written cost nothing.
+    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::always()
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::TRACE)
     }
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
