@@ -47,9 +47,8 @@ impl OfRole {
         eventually(&format!("{role} without {away:?} is {impact:?}"), PATIENCE, async || {
             let (status, body) = self.readyz().await;
             // It has noticed: else "unaffected" would be true of a process that has not looked yet.
-            let others = body["parts"].as_object().unwrap().iter();
-            let noticed =
-                others.clone().all(|(name, part)| (part["ready"] == true) != (Some(name.as_str()) == away));
+            let mut parts = body["parts"].as_object().unwrap().iter();
+            let noticed = parts.all(|(name, part)| (part["ready"] == true) != (Some(name.as_str()) == away));
             let fits = body["roles"] == json!({ *role: expected.clone() })
                 && status == if ready { 200 } else { 503 }
                 && body["ready"] == ready
