@@ -188,8 +188,12 @@ impl<S: Subscriber> Filter<S> for Outages {
     }
 
     /// Together with the hint below it keeps what other filters know of a callsite for good: lines that are never written cost nothing.
-    fn callsite_enabled(&self, _: &'static Metadata<'static>) -> Interest {
-        Interest::always()
+    /// A line that may be held back is asked for each time, or the registry would not know that it was.
+    fn callsite_enabled(&self, metadata: &'static Metadata<'static>) -> Interest {
+        match metadata.fields().field(FIELD) {
+            Some(_) => Interest::sometimes(),
+            None => Interest::always(),
+        }
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
