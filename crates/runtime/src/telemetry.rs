@@ -182,8 +182,10 @@ fn log_panics() {
 /// Silences the libraries that were not asked for by name.
 fn quiet(wanted: &Targets) -> Targets {
     let named = |library: &&str| wanted.iter().any(|(target, _)| target.starts_with(*library));
+    // The SQL driver warns of each connection that an outage breaks. What fails because of it is logged by whoever asked.
+    let level = |library| if library == "sqlx" { LevelFilter::ERROR } else { LevelFilter::WARN };
     let silenced =
-        QUIET.into_iter().filter(|library| !named(library)).map(|library| (library, LevelFilter::WARN));
+        QUIET.into_iter().filter(|library| !named(library)).map(|library| (library, level(library)));
     Targets::new().with_default(LevelFilter::TRACE).with_targets(silenced)
 }
 
