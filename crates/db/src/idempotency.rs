@@ -153,8 +153,15 @@ impl IdempotencyKey {
     /// Records the answer when the transaction is committed. If that fails with [`Error::Duplicate`], somebody else was faster
     /// with the same key, under another lock: begin again.
     pub fn record(&self, tx: &mut Tx, user: &Uuid, answer: &str) {
-        let row = [self.hash[..].into(), self.fingerprint[..].into(), user.into(), answer.into(), Value::Now];
-        tx.insert_at_commit(RECORD, [row]);
+        Self::record_all(tx, [(self, user, answer)]);
+    }
+
+    /// Records several answers with one statement, each with its key and its user. As [`record`](Self::record), for many.
+    pub fn record_all<'a>(tx: &mut Tx, answers: impl IntoIterator<Item = (&'a Self, &'a Uuid, &'a str)>) {
+        let row = |(key, user, answer): (&'a Self, &'a Uuid, &'a str)| {
+            [key.hash[..].into(), key.fingerprint[..].into(), user.into(), answer.into(), Value::Now]
+        };
+        tx.insert_at_commit(RECORD, answers.into_iter().map(row));
     }
 }
 

@@ -128,7 +128,25 @@ impl Tx {
     /// statement up to `IN`, and never made of what somebody sent.
     pub fn delete_at_commit<'a>(&mut self, head: &str, values: impl IntoIterator<Item = Value<'a>>) {
         let dialect = self.dialect();
-        self.script.delete(dialect, head, values);
+        self.script.over_list(dialect, head, values);
+    }
+
+    /// Updates the rows with these values when the transaction is committed, with the same message to the server. `head` is the
+    /// statement up to `IN`, and never made of what somebody sent.
+    pub fn update_at_commit<'a>(&mut self, head: &str, values: impl IntoIterator<Item = Value<'a>>) {
+        let dialect = self.dialect();
+        self.script.over_list(dialect, head, values);
+    }
+
+    /// Inserts rows when the transaction is committed, as [`insert_at_commit`](Self::insert_at_commit) does. The tail of the text says
+    /// what becomes of rows that exist.
+    pub fn upsert_at_commit<'a, const N: usize>(
+        &mut self,
+        text: InsertText<'_>,
+        rows: impl IntoIterator<Item = [Value<'a>; N]>,
+    ) {
+        let dialect = self.dialect();
+        self.script.insert(dialect, text.head, rows, text.tail);
     }
 
     /// Writes now what was to be inserted at the commit so far: a server takes messages up to some size only, and a transaction
