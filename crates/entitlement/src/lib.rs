@@ -33,7 +33,7 @@ mod wiring;
 
 use db::{Migration, Migrations};
 
-pub use self::service::{Entitlements, ListOptions, MAX_BATCH};
+pub use self::service::{Entitlements, ListOptions, MAX_BATCH, NewRequest};
 pub use answer::{Answer, Applied, EntitlementView, HistoryEntry};
 pub use erase::RevokeOnErase;
 pub use error::Error;

@@ -176,9 +176,14 @@ pub(crate) fn save<'a>(tx: &mut Tx, rows: impl IntoIterator<Item = (&'a Holding,
     tx.insert_at_commit(SAVE, rows.into_iter().map(row));
 }
 
-/// Adds to the histories, when the transaction is committed.
-pub(crate) fn add_history(tx: &mut Tx, decided: &[Decided], caller: &str, now: Timestamp) {
-    tx.insert_at_commit(ADD_HISTORY, decided.iter().map(|decided| history_row(decided, caller, now)));
+/// Adds to the histories, each change with its caller, when the transaction is committed.
+pub(crate) fn add_history<'a>(
+    tx: &mut Tx,
+    decided: impl IntoIterator<Item = (&'a Decided, &'a str)>,
+    now: Timestamp,
+) {
+    let rows = decided.into_iter().map(|(decided, caller)| history_row(decided, caller, now));
+    tx.insert_at_commit(ADD_HISTORY, rows);
 }
 
 fn history_row<'a>(decided: &'a Decided, caller: &'a str, now: Timestamp) -> [Value<'a>; 16] {
