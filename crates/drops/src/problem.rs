@@ -66,7 +66,6 @@ impl Error {
             | Self::Db(_)
             | Self::Line(_)
             | Self::NoPayments
-            | Self::UnreadableAnswer
             | Self::NoAnswer
             | Self::Uneven { .. }
             | Self::NoSeed

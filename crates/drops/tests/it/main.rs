@@ -6,6 +6,7 @@ mod buying;
 mod crashes;
 mod creating;
 mod erasing;
+mod groups;
 mod interleavings;
 mod live_stock;
 mod meetings;
