@@ -50,7 +50,8 @@ impl Ledger {
     /// Applies requests in one transaction. Each has an answer or an error of its own; an error of all means that nothing was
     /// applied.
     ///
-    /// Four round trips: begin, lock, read all that must be known, write everything and commit.
+    /// Four round trips: begin, lock, read all that must be known, write everything and commit. Six for more than four changes, of which
+    /// reading takes three.
     pub(crate) async fn apply(
         &self,
         requests: &[Request],
@@ -112,7 +113,7 @@ impl Ledger {
             let keys = std::iter::once(Some(&request.key)).chain(rest);
             keys.zip(request.changes.iter().map(|change| &change.holding))
         });
-        let mut known = store::know(tx, &questions.collect::<Vec<_>>()).await?.into_iter();
+        let mut known = store::know(tx, &self.outbox, &questions.collect::<Vec<_>>()).await?.into_iter();
         let now = self.clock.now();
         let mut done = Done::default();
         let mut answers = Vec::with_capacity(requests.len());

@@ -27,6 +27,8 @@ mod operator;
 mod relay;
 mod wiring;
 
+use std::collections::HashSet;
+
 use base::Clock;
 use bus::Event;
 use db::{Db, Migration, Migrations, Tx};
@@ -110,6 +112,12 @@ impl Outbox {
 
     /// A column for a `SELECT`: how many events of a key are unfinished. It takes the [number of the key](Self::key_number).
     pub const UNFINISHED: &str = work_queue::unfinished_column!("outbox");
+
+    /// Returns those of these [numbers of keys](Self::key_number) of which events are unfinished, in one query of the caller's transaction:
+    /// [`UNFINISHED`](Self::UNFINISHED) for many. `keys` is not empty.
+    pub async fn unfinished_in(&self, tx: &mut Tx, keys: &[i64]) -> Result<HashSet<i64>, db::Error> {
+        self.queue.unfinished_in(tx, keys).await
+    }
 
     /// What stands for a key in statements.
     pub fn key_number(key: &str) -> i64 {
