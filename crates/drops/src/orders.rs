@@ -92,6 +92,11 @@ impl Orders {
         Self { groups: None, ..self }
     }
 
+    /// Returns how many payments wait for the group before theirs.
+    pub fn waiting_payments(&self) -> usize {
+        self.groups.as_ref().map_or(0, Groups::waiting)
+    }
+
     /// Orders `quantity` units of a reservation, or all of it. The amount is their price as it is now. There is one order per reservation:
     /// asking again returns it.
     pub async fn pay(

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use db::Tx;
 use entitlement::Change;
@@ -32,6 +33,8 @@ type Shared<T> = Option<Result<T, Error>>;
 #[derive(Clone, Debug)]
 pub(super) struct Groups {
     confirming: Arc<[Batcher<Payment, Shared<Outcome>>]>,
+    /// How many payments no group has taken yet.
+    waiting: Arc<AtomicUsize>,
     paying: Batcher<NewOrder, Shared<Order>>,
 }
 
@@ -52,14 +55,17 @@ impl Payment {
 
 impl Groups {
     pub(super) fn new(recorder: &Recorder) -> Self {
+        let waiting = Arc::new(AtomicUsize::new(0));
         let confirming = |_| {
-            let recorder = recorder.clone();
+            let (recorder, waiting) = (recorder.clone(), waiting.clone());
             // One lane: groups of one drop would wait for each other at its stock.
-            Batcher::new(1, TOGETHER, move |payments| {
+            Batcher::new(1, TOGETHER, move |payments: Vec<Payment>| {
+                waiting.fetch_sub(payments.len(), Ordering::Relaxed);
                 let recorder = recorder.clone();
                 async move { recorder.confirm_all(payments).await }
             })
         };
+        let confirming = (0..BATCHERS).map(confirming).collect();
         let recorder = recorder.clone();
         let paying = Batcher::new(PAY_LANES, TOGETHER, move |requests: Vec<NewOrder>| {
             let recorder = recorder.clone();
@@ -68,13 +74,19 @@ impl Groups {
                 shared(requests.len(), paying)
             }
         });
-        Self { confirming: (0..BATCHERS).map(confirming).collect(), paying }
+        Self { confirming, waiting, paying }
     }
 
     /// Sells the units of an order, together with those of others.
     pub(super) async fn confirm(&self, payment: Payment) -> Shared<Outcome> {
         let batcher = payment.order.drop.as_uuid().as_u128() % BATCHERS as u128;
+        self.waiting.fetch_add(1, Ordering::Relaxed);
         self.confirming[batcher as usize].run(payment).await.flatten()
+    }
+
+    /// Returns how many payments wait until a group takes them.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
     }
 
     /// Makes an order, together with others.
@@ -118,8 +130,8 @@ impl Recorder {
 
     /// Sells what payments of one drop pay for, in one transaction. None for a payment that needs one of its own.
     ///
-    /// Ten round trips at most, however many payments there are: the drop, begin, the locks of the entitlements, orders, webhooks,
-    /// reservations, entitlements, what the players own, the stock, commit.
+    /// Twelve round trips at most, however many payments there are: the drop, begin, the locks of the entitlements, orders, webhooks,
+    /// reservations, entitlements (three), what the players own, the stock, commit.
     async fn confirm_group(
         &self,
         drop: DropId,
