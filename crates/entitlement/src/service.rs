@@ -92,10 +92,10 @@ impl Entitlements {
         self.ledger.begin(changes.iter(), others, Duration::MAX).await
     }
 
-    /// Begins a transaction for [`apply_each_in`](Self::apply_each_in) with the requests of several callers. It waits 50 ms for its locks,
-    /// since a request whose lock is free waits with the rest, and then fails: do each request alone.
-    pub async fn begin_shared(&self, changes: &[Change]) -> Result<Tx, Error> {
-        self.ledger.begin(changes.iter(), &[], TOGETHER_WAITS).await
+    /// Begins a transaction for [`apply_each_in`](Self::apply_each_in) with the requests of several callers. Waits for its locks until
+    /// `patience` ends, since a request whose lock is free waits with the rest, and then fails: do each request alone.
+    pub async fn begin_shared(&self, changes: &[Change], patience: Duration) -> Result<Tx, Error> {
+        self.ledger.begin(changes.iter(), &[], patience).await
     }
 
     /// Applies changes in the caller's transaction: they become true with its commit, or never. As [`apply`](Self::apply) does, it applies

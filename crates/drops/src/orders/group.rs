@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use db::Tx;
 use entitlement::Change;
@@ -23,6 +24,9 @@ use crate::{DropId, OrderId, ReservationId};
 const BATCHERS: usize = 16;
 /// How many requests share a transaction at most. It is a query of as many parts that reads what is known of the entitlements.
 const TOGETHER: usize = 128;
+/// How long a group waits for the locks of its entitlements. Short beside the patience of a payment provider, since those whose locks are
+/// free wait with the rest; and long enough for a busy server, which is to get groups and not single payments.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
 /// How many groups of new orders may be under way. They have no row in common.
 const PAY_LANES: usize = 4;
 
@@ -139,7 +143,7 @@ impl Recorder {
     ) -> Result<Vec<Option<Outcome>>, Error> {
         let (sale, at) = (self.sale(drop).await?, self.clock.now());
         let grants: Vec<Change> = payments.iter().map(|payment| grant(&payment.order, &sale, at)).collect();
-        let mut tx = self.entitlements.begin_shared(&grants).await?;
+        let mut tx = self.entitlements.begin_shared(&grants, LOCK_WAIT).await?;
         let confirming = async {
             let cases = plain_sales(&mut tx, payments).await?;
             self.sell_cases(&mut tx, payments, cases, &sale, at).await

@@ -362,7 +362,7 @@ async fn a_group_waits_for_nobody_elses_lock(place: &SqlPlace) {
     while others.len() < 12 {
         let order = shop.ordered(shop.admitted(drop, &format!("player-{}", others.len())).await, 1).await;
         // Some of them may share a bucket of the locks with ada.
-        if let Ok(free) = shop.entitlements.begin_shared(&grant(&order)).await {
+        if let Ok(free) = shop.entitlements.begin_shared(&grant(&order), Duration::from_millis(200)).await {
             free.rollback().await.unwrap();
             others.push(order);
         }

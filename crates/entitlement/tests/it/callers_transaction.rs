@@ -382,7 +382,7 @@ async fn requests_in_one_call_have_answers_of_their_own(place: &SqlPlace) {
         request("gems-2", &gems),
     ];
     let changes: Vec<Change> = requests.iter().flat_map(|request| request.changes.clone()).collect();
-    let mut tx = shop.entitlements.begin_shared(&changes).await.unwrap();
+    let mut tx = shop.entitlements.begin_shared(&changes, PATIENCE).await.unwrap();
     let mut answers = shop.entitlements.apply_each_in(&mut tx, "drops", &requests).await.unwrap().into_iter();
     let mut next = || answers.next().unwrap();
     let quantity = |answer: Result<Answer, Error>| {
@@ -409,7 +409,7 @@ async fn requests_in_one_call_have_answers_of_their_own(place: &SqlPlace) {
         assert!(!shop.entitlements.apply("drops", key, &other).await.unwrap().is_replayed());
     }
     // Nothing at all is no request.
-    let mut tx = shop.entitlements.begin_shared(&changes).await.unwrap();
+    let mut tx = shop.entitlements.begin_shared(&changes, PATIENCE).await.unwrap();
     assert!(shop.entitlements.apply_each_in(&mut tx, "drops", &[]).await.unwrap().is_empty());
     let unlocked = [request("other", &change(ada, "other", NOW, GRANT))];
     let refused = shop.entitlements.apply_each_in(&mut tx, "drops", &unlocked).await;
@@ -421,9 +421,9 @@ async fn a_shared_transaction_does_not_wait_for_a_stranger(place: &SqlPlace) {
     let granting = [change(ada, "sword", NOW, GRANT)];
     let stranger = shop.entitlements.begin(&granting, &[]).await.unwrap();
     let began = std::time::Instant::now();
-    let given_up = shop.entitlements.begin_shared(&granting).await;
+    let given_up = shop.entitlements.begin_shared(&granting, Duration::from_millis(50)).await;
     assert!(matches!(given_up, Err(Error::Db(db::Error::Lock(hierlock::Error::Timeout(_))))), "{given_up:?}");
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
     stranger.rollback().await.unwrap();
-    shop.entitlements.begin_shared(&granting).await.unwrap().rollback().await.unwrap();
+    shop.entitlements.begin_shared(&granting, PATIENCE).await.unwrap().rollback().await.unwrap();
 }
