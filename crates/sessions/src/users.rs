@@ -21,7 +21,7 @@ const SHARDS: usize = 16;
 const STALE: Duration = Duration::from_secs(60);
 /// How long a request waits for a new answer when it has an older one.
 const REFRESH_WAIT: Duration = Duration::from_millis(500);
-/// How many users a shard holds before it drops expired ones; if all are fresh, it drops everything.
+/// How many users a shard holds before it drops expired ones; if none are, it drops an eighth of them.
 const SHARD_SIZE: usize = 4096;
 
 /// A person or service as the issuer describes them.
@@ -156,11 +156,7 @@ impl Users {
     fn insert(&self, key: String, cached: Cached) {
         let mut shard = self.shard(&key);
         if shard.len() >= SHARD_SIZE {
-            let now = Instant::now();
-            shard.retain(|_, found| found.stale_until > now);
-        }
-        if shard.len() >= SHARD_SIZE {
-            shard.clear();
+            make_room(&mut shard, Instant::now());
         }
         shard.insert(key, cached);
     }
@@ -182,6 +178,18 @@ impl Users {
             .fold(0_usize, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
         self.0.shards[at % SHARDS].lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Drops expired users, and if that is less than an eighth of the shard, the first others that are found: they cost one query each when
+/// they come back. Dropping all would make every player at once cost one.
+fn make_room(shard: &mut HashMap<String, Cached>, now: Instant) {
+    shard.retain(|_, found| found.stale_until > now);
+    let mut surplus = shard.len().saturating_sub(SHARD_SIZE * 7 / 8);
+    shard.retain(|_, _| {
+        let goes = surplus > 0;
+        surplus -= usize::from(goes);
+        !goes
+    });
 }
 
 impl fmt::Debug for Users {
@@ -220,4 +228,38 @@ fn shortened(name: String) -> String {
     const MOST: usize = 100;
     let name: String = name.chars().filter(|c| !c.is_control()).take(MOST).collect();
     name.trim().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use account::{UserId, UserState};
+    use base::Timestamp;
+
+    use super::*;
+
+    fn cached(stale_until: Instant) -> Cached {
+        let user = UserView {
+            id: UserId::generate(),
+            state: UserState::Active,
+            display_name: None,
+            roles: Vec::new(),
+            ban_reason: None,
+            created_at: Timestamp::from_millis(0),
+        };
+        let known = Arc::new(KnownUser { user, accounts: Vec::new() });
+        Cached { fresh_until: stale_until, stale_until, known }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_shard_drops_expired_users_first_and_then_a_few() {
+        let (now, later) = (Instant::now(), Instant::now() + STALE);
+        let mut shard: HashMap<String, Cached> =
+            (0..SHARD_SIZE).map(|number| (number.to_string(), cached(later))).collect();
+        make_room(&mut shard, now);
+        assert_eq!(shard.len(), SHARD_SIZE * 7 / 8, "most of them stay");
+        shard.extend((0..SHARD_SIZE).map(|number| (format!("expired {number}"), cached(now))));
+        make_room(&mut shard, now);
+        assert_eq!(shard.len(), SHARD_SIZE * 7 / 8, "nobody goes who is not expired");
+        assert!(shard.keys().all(|key| !key.starts_with("expired")));
+    }
 }
