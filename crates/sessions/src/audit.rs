@@ -63,9 +63,14 @@ impl Audit {
         Self(metrics)
     }
 
+    /// Counts an event that is not logged, because it stands for one that was.
+    pub fn count(&self, event: SecurityEvent) {
+        self.0.security_event(event.word());
+    }
+
     /// Logs and counts an event, with the address and the user as far as they are known.
     pub fn note(&self, event: SecurityEvent, address: Option<IpAddr>, user: Option<UserId>, why: &str) {
-        self.0.security_event(event.word());
+        self.count(event);
         let (address, user) = (address.map(tracing::field::display), user.map(tracing::field::display));
         tracing::info!(target: "audit", event = event.word(), address, user, why, "security event");
     }

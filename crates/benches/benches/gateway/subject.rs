@@ -28,9 +28,20 @@ pub(crate) struct Ticket {
 
 impl Gateway {
     pub(crate) async fn start(program: &Path) -> Self {
+        Self::with(program, benches::CONFIG).await
+    }
+
+    /// One that lets in one request of each address, and no more.
+    pub(crate) async fn refusing(program: &Path) -> Self {
+        let wide = "address = \"10000/s burst 1000000\"";
+        assert!(benches::CONFIG.contains(wide));
+        Self::with(program, &benches::CONFIG.replace(wide, "address = \"1/d\"")).await
+    }
+
+    async fn with(program: &Path, settings: &str) -> Self {
         let folder = Folder::fresh().unwrap();
         let config = folder.path().join("bench.toml");
-        std::fs::write(&config, format!("{}{QUEUE}", benches::CONFIG)).unwrap();
+        std::fs::write(&config, format!("{settings}{QUEUE}")).unwrap();
         let running = Program::new(program)
             .args(["serve", "--print-addresses", "--config", config.to_str().unwrap()])
             .env("PLAYHOUSE_DB_URL", format!("sqlite:{}", folder.path().join("bench.db").display()))
