@@ -56,6 +56,8 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(30),
     max_head: 16 * 1024,
     max_streams: 100,
+    public_max_streams: 100,
+    idle_grace: Duration::ZERO,
     max_connections: 10_000,
     max_connections_per_address: 0,
     trusted_proxies: Vec::new(),
@@ -265,7 +267,7 @@ async fn serve_by_us() {
         restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
     };
     let process = Process::new(config, Metrics::new("0"));
-    let server = Server::new(LIMITS, process.metrics());
+    let server = Server::new(LIMITS, base::Clock::system(), process.metrics());
     let routes = Routes::new(router()).direct("/direct", |request| Box::pin(echo(request)));
     let listener = listen().await;
     let start = async move |process: &mut Process| {

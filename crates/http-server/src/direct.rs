@@ -1,13 +1,12 @@
 //! Services that are called by their exact path, past the router: for calls that come by the ten thousand.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::http::{Request, StatusCode};
+use ::http::{HeaderValue, Request, StatusCode};
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -15,14 +14,17 @@ use base::Code;
 use base::id::RequestId;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tower::Service;
 use tracing::{Instrument, Span};
 
-use super::{Connection, Leave, Problem, REQUEST_ID, identify, is_grpc, known_method, request_id, span};
+use super::{
+    Audience, Connection, Leave, Problem, REQUEST_ID, Serving, identify, is_grpc, known_method, request_id,
+    span,
+};
+use crate::dates::Dates;
 use crate::metrics::{ConnectionMetrics, HttpLabels, HttpMetrics, ListenerLabels};
 use runtime::telemetry::is_traced;
 
@@ -77,10 +79,12 @@ pub(crate) struct Served {
     direct: Arc<HashMap<String, Arc<Direct>>>,
     connection: Option<Connection>,
     connections: ConnectionMetrics,
+    dates: Dates,
 }
 
 struct Direct {
     listener: &'static str,
+    audience: Audience,
     route: String,
     handler: Handler,
     metrics: HttpMetrics,
@@ -92,15 +96,17 @@ struct Direct {
 
 impl Served {
     pub(super) fn new(
-        metrics: HttpMetrics,
+        serving: &Serving,
         listener: &'static str,
         router: Router,
         direct: HashMap<String, Handler>,
     ) -> Self {
+        let Serving { metrics, audience, dates } = serving.clone();
         let of = |(route, handler): (String, Handler)| {
             let labels = labels(listener, "POST", &route, StatusCode::OK);
             let direct = Direct {
                 listener,
+                audience,
                 handler,
                 active: metrics.active.get_or_create(&ListenerLabels { listener }).clone(),
                 panics: metrics.panics.get_or_create(&ListenerLabels { listener }).clone(),
@@ -111,11 +117,17 @@ impl Served {
             (route, Arc::new(direct))
         };
         let direct = Arc::new(direct.into_iter().map(of).collect());
-        Self { router, direct, connection: None, connections: metrics.connections(listener) }
+        let connections = metrics.connections(listener);
+        Self { router, direct, connection: None, connections, dates }
     }
 
     pub(super) fn connections(&self) -> &ConnectionMetrics {
         &self.connections
+    }
+
+    /// The value of the header `Date`.
+    pub(super) fn date(&self) -> HeaderValue {
+        self.dates.now()
     }
 
     /// The same for the requests of one connection.
@@ -140,16 +152,6 @@ impl Served {
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Served {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response, Infallible>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        Box::pin(self.answer(request.map(Body::new)).map(Ok))
-    }
-}
-
 impl Direct {
     /// What the router's requests get too, but a request is described (by an id of ours and a span) only where somebody reads
     /// that: the caller gave an id, traces are exported, or it failed.
@@ -160,7 +162,7 @@ impl Direct {
         let request_id = described.then(|| request_id(&request));
         let span = request_id.as_ref().map_or_else(Span::none, |request_id| {
             request.extensions_mut().insert(request_id.clone());
-            span(self.listener, method, &self.route, request_id, &request)
+            span((self.listener, self.audience), method, &self.route, request_id, &request)
         });
         self.active.inc();
         let _leave = Leave(|| {

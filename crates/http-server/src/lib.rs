@@ -4,16 +4,19 @@
 //!   (calls past the router have one of ours only if they fail or are traced)
 //! - an error is a problem document (RFC 9457), or a gRPC status where the caller speaks gRPC
 //! - a panic in a handler is that request's error and nobody else's
-//! - the caller's trace goes on (`traceparent`)
+//! - the trace of a caller whom we trust goes on (`traceparent`); that of the public is linked to
 //! - nobody may have more connections, send a larger head, or take longer over a head or an answer than [`Limits`] says
+//! - a listener that stops announces it: requests that are on their way are answered
 
 mod address;
 mod admin;
 mod admission;
 mod body;
 mod caller;
+mod dates;
 mod direct;
 mod http1;
+mod http2;
 mod idempotency;
 mod lasting;
 mod metrics;
@@ -31,8 +34,8 @@ use axum::Router;
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use base::Code;
 use base::id::RequestId;
+use base::{Clock, Code};
 use futures::FutureExt;
 use runtime::lifecycle::Stage;
 use runtime::telemetry::TraceContext;
@@ -40,6 +43,7 @@ use runtime::{Metrics, Process};
 use tokio::net::TcpListener;
 use tracing::{Instrument, Span};
 
+use dates::Dates;
 use metrics::{HttpLabels, HttpMetrics, ListenerLabels};
 
 pub use address::client_address;
@@ -55,6 +59,15 @@ pub use serve::{Connection, Held, Limits};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// Who calls a listener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Audience {
+    /// Services and operators. Their traces are continued.
+    Trusted,
+    /// Players, and anybody else. They do not decide what is sampled: their requests are roots, linked to their traces.
+    Public,
+}
+
 /// Serves routes on the listeners of a process, under one set of limits.
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -63,8 +76,16 @@ pub struct Server {
 }
 
 impl Server {
-    pub fn new(limits: Limits, metrics: &Metrics) -> Self {
-        Self { serving: Serving::new(metrics), limits }
+    /// Makes a server for services and operators.
+    pub fn new(limits: Limits, clock: Clock, metrics: &Metrics) -> Self {
+        Self { serving: Serving::new(clock, metrics), limits }
+    }
+
+    /// The same for players: with the limits of the public, and without trust in the traces of callers.
+    pub fn for_public(&self) -> Self {
+        let serving = Serving { audience: Audience::Public, ..self.serving.clone() };
+        let limits = Limits { max_streams: self.limits.public_max_streams, ..self.limits.clone() };
+        Self { serving, limits }
     }
 
     /// Serves `routes` on `listener` until the stage stops. Then it accepts no connection and finishes open requests.
@@ -76,7 +97,10 @@ impl Server {
         listener: TcpListener,
         routes: impl Into<Routes>,
     ) {
-        let (served, limits) = (self.serving.wrap(name, routes.into()), self.limits.clone());
+        let served = self.serving.wrap(name, routes.into());
+        // Connections that rest must not use up the time that open requests have.
+        let idle_grace = self.limits.idle_grace.min(process.time_to_stop(stage) / 2);
+        let limits = Limits { idle_grace, ..self.limits.clone() };
         process.start(stage, name, |drain, tasks| serve::serve(listener, served, limits, drain, tasks));
     }
 }
@@ -85,20 +109,22 @@ impl Server {
 #[derive(Clone, Debug)]
 struct Serving {
     metrics: HttpMetrics,
+    audience: Audience,
+    dates: Dates,
 }
 
 impl Serving {
-    fn new(metrics: &Metrics) -> Self {
-        Self { metrics: HttpMetrics::new(metrics) }
+    fn new(clock: Clock, metrics: &Metrics) -> Self {
+        Self { metrics: HttpMetrics::new(metrics), audience: Audience::Trusted, dates: Dates::new(clock) }
     }
 
     fn wrap(&self, listener: &'static str, routes: Routes) -> Served {
         let Routes { router, direct } = routes;
-        Served::new(self.metrics.clone(), listener, self.wrap_router(listener, router), direct)
+        Served::new(self, listener, self.wrap_router(listener, router), direct)
     }
 
     fn wrap_router(&self, listener: &'static str, router: Router) -> Router {
-        let metrics = self.metrics.clone();
+        let (metrics, listener) = (self.metrics.clone(), (listener, self.audience));
         router
             .fallback(nothing_here)
             .method_not_allowed_fallback(async || Problem::new(Code::MethodNotAllowed))
@@ -112,14 +138,19 @@ async fn nothing_here(request: Request) -> Problem {
     Problem::new(code).detail("There is nothing at this address.")
 }
 
-async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Request, next: Next) -> Response {
+async fn answer(
+    metrics: HttpMetrics,
+    (listener, audience): (&'static str, Audience),
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let request_id = request_id(&request);
     let is_grpc = is_grpc(&request);
     let method = known_method(request.method());
     // The route, not the path: paths are without number, metrics must not be.
     let route = request.extensions().get::<MatchedPath>().map_or("unmatched", MatchedPath::as_str).to_owned();
-    let span = span(listener, method, &route, &request_id, &request);
+    let span = span((listener, audience), method, &route, &request_id, &request);
     request.extensions_mut().insert(request_id.clone());
 
     let active = metrics.active.get_or_create(&ListenerLabels { listener }).clone();
@@ -151,7 +182,13 @@ async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Reque
     response
 }
 
-fn span(listener: &str, method: &str, route: &str, request_id: &RequestId, request: &Request) -> Span {
+fn span(
+    (listener, audience): (&str, Audience),
+    method: &str,
+    route: &str,
+    request_id: &RequestId,
+    request: &Request,
+) -> Span {
     let span = tracing::info_span!(
         "http.request",
         listener,
@@ -161,7 +198,11 @@ fn span(listener: &str, method: &str, route: &str, request_id: &RequestId, reque
         otel.name = format_args!("{method} {route}"),
         otel.kind = "server",
     );
-    TraceContext::from_headers(request.headers()).continue_in(&span);
+    let trace = TraceContext::from_headers(request.headers());
+    match audience {
+        Audience::Trusted => trace.continue_in(&span),
+        Audience::Public => trace.link_in(&span),
+    }
     span
 }
 

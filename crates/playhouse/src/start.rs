@@ -49,7 +49,7 @@ impl Start {
         let operator_routes = services.operator_routes().merge(locks::operator_routes());
         let admin =
             admin(readiness.clone(), metrics.clone()).merge(operator_routes.with_state(provided.clone()));
-        let server = Server::new(settings.shared.listen.limits.clone(), &metrics);
+        let server = Server::new(settings.shared.listen.limits.clone(), clock.clone(), &metrics);
         let gateway = sockets.url(Listener::Gateway);
         server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
@@ -93,6 +93,8 @@ impl Start {
                 Listener::Gateway => take(&mut opened.gateway).into(),
                 Listener::Admin => continue,
             };
+            let public = (listener == Listener::Gateway).then(|| server.for_public());
+            let server = public.as_ref().unwrap_or(&server);
             server.serve(process, Stage::Listeners, listener.name(), socket, routes);
         }
         tracing::info!(process = %id, version = VERSION, roles = settings.shared.roles.words(), "started");

@@ -74,6 +74,12 @@ impl Drain {
         self.0.cancelled().await;
     }
 
+    /// Completes when the part should have finished for so long.
+    pub async fn requested_since(&self, duration: Duration) {
+        self.requested().await;
+        tokio::time::sleep(duration).await;
+    }
+
     /// Waits for `duration`, or less when the part should finish. Says whether to go on.
     pub async fn sleep(&self, duration: Duration) -> bool {
         tokio::time::timeout(duration, self.requested()).await.is_err()

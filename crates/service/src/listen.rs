@@ -53,6 +53,8 @@ fn limits(reader: &mut Reader<'_>) -> Limits {
             .get_within("write_timeout", Duration::from_millis(100)..=Duration::from_secs(3600)),
         max_head: u32::try_from(max_head).unwrap_or(u32::MAX),
         max_streams: reader.get_within("max_streams", 1..=1_000_000),
+        public_max_streams: reader.get_within("gateway_max_streams", 1..=1_000_000),
+        idle_grace: reader.get_within("idle_grace", Duration::ZERO..=Duration::from_secs(60)),
         max_connections: reader.get_within("max_connections", 1..=10_000_000),
         max_connections_per_address: reader.get("max_connections_per_address"),
         trusted_proxies: reader.get("trusted_proxies"),

@@ -12,6 +12,7 @@
 //! | a receiver that verifies webhooks | [`StandardWebhooks`] |
 //! | a browser, and TLS for it | [`Browser`], [`TlsProxy`] |
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
+//! | an HTTP/2 client that opens no window, or sends floods | [`raw_http2::RawHttp2`] |
 //! | a Redis whose scripts reach only the keys that they declare | [`DeclaredKeys`] |
 //! | a real program with its output, signals and exit status | [`Program`] |
 //! | waiting without guessing how long | [`eventually`] |
@@ -69,6 +70,7 @@ mod port;
 mod process;
 mod program;
 mod proxy;
+pub mod raw_http2;
 mod redis_server;
 mod seed;
 mod server;

@@ -10,6 +10,7 @@ mod flows_refresh;
 mod flows_restart;
 mod flows_sign_in;
 mod hardening;
+mod hostile;
 mod limits;
 mod openapi;
 mod routes;
