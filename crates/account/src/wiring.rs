@@ -5,7 +5,7 @@ use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use service::{Context, OpenError, Opened, Service};
+use service::{Context, OpenError, Opened, RouteMethod, Service};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -34,6 +34,13 @@ impl Service for Wiring {
 
     fn events(&self) -> Vec<EventKind> {
         events()
+    }
+
+    fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
+        let of_operators = ["ban", "unban", "erase"];
+        of_operators
+            .map(|what| (RouteMethod::Post, format!("/internal/v1/users/{{user_id}}/{what}")))
+            .to_vec()
     }
 
     fn service_api(&self) -> Option<OpenApi> {

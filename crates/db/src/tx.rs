@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::pooled::Pooled;
 use crate::script::Script;
-use crate::{Dialect, Error, Value};
+use crate::{Dialect, Error, Value, mark};
 
 /// An open transaction. It is rolled back unless [`commit`](Self::commit) is called.
 ///
@@ -93,7 +93,9 @@ impl Tx {
     /// Makes everything done in the transaction true, or nothing of it. When it fails with [`Error::Unreachable`], nobody
     /// knows which: the caller has to look, or to do it again in a way that can be done twice.
     pub async fn commit(self) -> Result<(), Error> {
-        let Self { connection, lock: _held, locked: _, waiting, then, script } = self;
+        let dialect = self.dialect();
+        let Self { connection, lock: _held, locked: _, waiting, then, mut script } = self;
+        mark::add_to(&mut script, dialect);
         let text = AssertSqlSafe(script.ending_with("COMMIT")).into_sql_str();
         match connection {
             Either::Sqlite(tx) => tx.commit(text).await?,

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use ::config::Reader;
 use account::Accounts;
-use axum::Router;
 use bus::EventKind;
 use db::Migrations;
 use entitlement::Entitlements;
@@ -12,12 +11,14 @@ use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
 use outbox::Outbox;
-use service::{Context, HomePart, OpenError, Opened, PlayerRoute, Provided, Role, Service, Settings};
+use service::{
+    Context, HomePart, OpenError, Opened, OperatorRoute, PlayerRoute, Role, RouteMethod, Service, Settings,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use crate::gauges::{DropMetrics, Gauges};
-use crate::http::{Api, operator_routes, service_routes};
+use crate::http::{Api, audited_service_routes, operator_routes, service_routes};
 use crate::orders::Orders;
 use crate::stock::Stock;
 use crate::worker::Worker;
@@ -55,8 +56,12 @@ impl Service for Wiring {
         Some(Api::openapi())
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
         operator_routes()
+    }
+
+    fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
+        audited_service_routes()
     }
 
     fn gateway_api(&self) -> Option<OpenApi> {

@@ -73,7 +73,9 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         Entitlements::new(stores.db.clone(), stores.locks.clone(), outbox, clock.clone(), metrics);
     context.provide(entitlements.clone())?;
     let mut opened = Opened { service_api: routes(entitlements), ..Opened::default() };
-    if context.settings.roles.contains(Role::Gateway) {
+    // Both write keys, and one of them may run without the other.
+    let roles = &context.settings.roles;
+    if roles.contains(Role::Gateway) || roles.contains(Role::ServiceApi) {
         let state = (stores.db.clone(), *context.settings.get());
         opened.loops.push(Loop::new(
             "idempotency-keeper",

@@ -8,14 +8,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::config::Reader;
-use axum::Router;
 use base::Clock;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use http_server::Vouch;
+use http_server::{HostPattern, Site, Vouch};
 use limits::Limits;
 use runtime::lifecycle::{Drain, LoopError};
-use service::{Context, Examined, Loop, OpenError, Opened, Provided, Service, Services, Settings};
+use service::{
+    Context, Examined, IssuedOperators, Loop, OpenError, Opened, OperatorRoute, Role, Service, Services,
+    Settings,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -23,7 +25,7 @@ use self::identity::{BuiltinIssuer, Identity};
 use crate::config::Config;
 use crate::http::{Api, rows};
 use crate::metrics::Metrics;
-use crate::services::IssuedServices;
+use crate::services::{IssuedServices, IssuerOfOperators};
 use crate::{Brought, Gateway, Parts};
 
 const NAME: &str = "gateway";
@@ -47,7 +49,7 @@ impl Service for Wiring {
         Some(Api::openapi())
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
         identity::operator_routes()
     }
 
@@ -76,14 +78,22 @@ impl Service for Wiring {
 }
 
 fn open(context: &Context) -> Result<Opened, OpenError> {
-    let Some(listener) = &context.gateway else {
-        context.provide(BuiltinIssuer(None))?;
-        return Ok(Opened::default());
-    };
     let config: &Config = context.settings.get();
-    let public_url = config.public_url.as_ref().map_or_else(|| listener.url.clone(), |url| url.0.clone());
-    let identity = Identity::open(context, listener, &public_url)?;
+    let identity = Identity::open(context, config)?;
     context.provide(BuiltinIssuer(identity.builtin.clone()))?;
+    let operators = identity.provider.clone().map(|provider| Arc::new(IssuerOfOperators(provider)) as _);
+    context.provide(IssuedOperators(operators))?;
+    let Some(listener) = &context.gateway else {
+        // Services and operators come with tokens of the issuer to processes without a gateway too.
+        let key_loop = identity.key_loop().filter(|_| context.settings.roles.contains(Role::ServiceApi));
+        let loops = key_loop.into_iter().collect();
+        return Ok(Opened { vouch: vouch(context, &identity), loops, ..Opened::default() });
+    };
+    let public_url = config.public_url(listener);
+    let public_host = public_url.host_str().map(HostPattern::of);
+    // Its guard checks origins, which depends on how a caller has shown who they are.
+    let site =
+        Site::with_checked_origins(context.settings.listen.allowed_hosts.iter().cloned().chain(public_host));
 
     let redis_store = &context.stores.redis_store;
     let limit_metrics = context.metrics.register(limits::Metrics::new);
@@ -115,6 +125,7 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
     let issuer = identity.builtin.as_ref().map(|builtin| (ISSUER, builtin.routes()));
     Ok(Opened {
         gateway: gateway.routes(brought, issuer),
+        gateway_site: Some(site),
         vouch: vouch(context, &identity),
         loops: loops(gateway, limits).into_iter().chain(identity.key_loop()).collect(),
         ..Opened::default()

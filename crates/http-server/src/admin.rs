@@ -1,8 +1,8 @@
 //! The admin listener: for operators and their machines, never for players.
 
+use axum::Json;
 use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::routing::{MethodRouter, get};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
@@ -11,13 +11,18 @@ use runtime::Metrics;
 use runtime::lifecycle::{PartState, Readiness, Report};
 use runtime::metrics;
 
-/// `/healthz` (the process answers), `/readyz` (every part is ready), `/metrics`.
-pub fn admin(readiness: Readiness, metrics: Metrics) -> Router {
-    Router::new()
-        .route("/", get(async || Json(json!({ "endpoints": ["/healthz", "/readyz", "/metrics"] }))))
-        .route("/healthz", get(async || Json(json!({ "alive": true }))))
-        .route("/readyz", get(async move || ready(&readiness.report())))
-        .route("/metrics", get(async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.encode())))
+/// `/healthz` (the process answers) and `/readyz` (every part is ready).
+pub fn health(readiness: Readiness) -> [(&'static str, MethodRouter); 2] {
+    [
+        ("/healthz", get(async || Json(json!({ "alive": true })))),
+        ("/readyz", get(async move || ready(&readiness.report()))),
+    ]
+}
+
+/// `/metrics`, for what scrapes them.
+pub fn scrape(metrics: Metrics) -> (&'static str, MethodRouter) {
+    let encode = async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.encode());
+    ("/metrics", get(encode))
 }
 
 fn ready(report: &Report) -> impl IntoResponse + use<> {

@@ -22,7 +22,9 @@ use prometheus_client::metrics::histogram::Histogram;
 use tower::Service;
 use tracing::{Instrument, Span};
 
-use super::{Connection, Leave, Problem, REQUEST_ID, identify, is_grpc, known_method, request_id, span};
+use super::{
+    Connection, Leave, Problem, REQUEST_ID, Site, identify, is_grpc, known_method, request_id, span,
+};
 use crate::metrics::{ConnectionMetrics, HttpLabels, HttpMetrics, ListenerLabels};
 use runtime::telemetry::is_traced;
 
@@ -81,6 +83,7 @@ pub(crate) struct Served {
 
 struct Direct {
     listener: &'static str,
+    site: Site,
     route: String,
     handler: Handler,
     metrics: HttpMetrics,
@@ -94,6 +97,7 @@ impl Served {
     pub(super) fn new(
         metrics: HttpMetrics,
         listener: &'static str,
+        site: Site,
         router: Router,
         direct: HashMap<String, Handler>,
     ) -> Self {
@@ -101,6 +105,7 @@ impl Served {
             let labels = labels(listener, "POST", &route, StatusCode::OK);
             let direct = Direct {
                 listener,
+                site: site.clone(),
                 handler,
                 active: metrics.active.get_or_create(&ListenerLabels { listener }).clone(),
                 panics: metrics.panics.get_or_create(&ListenerLabels { listener }).clone(),
@@ -166,7 +171,13 @@ impl Direct {
         let _leave = Leave(|| {
             self.active.dec();
         });
-        let work = AssertUnwindSafe(async { (self.handler)(request).await }.instrument(span)).catch_unwind();
+        let work = async {
+            match self.site.check(&request) {
+                Ok(()) => (self.handler)(request).await,
+                Err(problem) => problem.into_response(),
+            }
+        };
+        let work = AssertUnwindSafe(work.instrument(span)).catch_unwind();
         let mut response = work.await.unwrap_or_else(|_| {
             // What it said is in the log already.
             self.panics.inc();

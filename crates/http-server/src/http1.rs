@@ -115,7 +115,7 @@ mod tests {
         let events = || Body::from_stream(stream::iter([Ok::<_, Infallible>("hello")]));
         let answer = async move || ([("content-type", "text/event-stream")], events()).into_response();
         let routes = Router::new().route("/events", get(answer)).into();
-        let served = Serving::new(&Metrics::new("0")).wrap("test", routes);
+        let served = Serving::new(&Metrics::new("0")).wrap("test", Site::new([], &[]), routes);
         // The kernel has room for a part of a line.
         let (near, mut client) = duplex(16);
         let serving = tokio::spawn(async move {

@@ -5,6 +5,7 @@
 //! - an error is a problem document (RFC 9457), or a gRPC status where the caller speaks gRPC
 //! - a panic in a handler is that request's error and nobody else's
 //! - the caller's trace goes on (`traceparent`)
+//! - a request for a name that is not ours, or that a foreign page sends to change something, is refused ([`Site`])
 //! - nobody may have more connections, send a larger head, or take longer over a head or an answer than [`Limits`] says
 
 mod address;
@@ -19,6 +20,7 @@ mod lasting;
 mod metrics;
 mod problem;
 mod serve;
+mod site;
 mod socket;
 
 use std::panic::AssertUnwindSafe;
@@ -43,7 +45,7 @@ use tracing::{Instrument, Span};
 use metrics::{HttpLabels, HttpMetrics, ListenerLabels};
 
 pub use address::client_address;
-pub use admin::admin;
+pub use admin::{health, scrape};
 pub use admission::counted_as;
 pub use body::{Body, BodyTimeout, Query, RawBody};
 pub use caller::{Caller, ConfiguredCaller, Credentials, Right, TokenHash, Vouch, bearer_token};
@@ -52,6 +54,7 @@ use direct::Served;
 pub use idempotency::{answered_before, idempotency_key};
 pub use problem::Problem;
 pub use serve::{Connection, Held, Limits};
+pub use site::{HostPattern, Site};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -74,9 +77,10 @@ impl Server {
         stage: Stage,
         name: &'static str,
         listener: TcpListener,
+        site: Site,
         routes: impl Into<Routes>,
     ) {
-        let (served, limits) = (self.serving.wrap(name, routes.into()), self.limits.clone());
+        let (served, limits) = (self.serving.wrap(name, site, routes.into()), self.limits.clone());
         process.start(stage, name, |drain, tasks| serve::serve(listener, served, limits, drain, tasks));
     }
 }
@@ -92,17 +96,20 @@ impl Serving {
         Self { metrics: HttpMetrics::new(metrics) }
     }
 
-    fn wrap(&self, listener: &'static str, routes: Routes) -> Served {
+    fn wrap(&self, listener: &'static str, site: Site, routes: Routes) -> Served {
         let Routes { router, direct } = routes;
-        Served::new(self.metrics.clone(), listener, self.wrap_router(listener, router), direct)
+        let router = self.wrap_router(listener, site.clone(), router);
+        Served::new(self.metrics.clone(), listener, site, router, direct)
     }
 
-    fn wrap_router(&self, listener: &'static str, router: Router) -> Router {
+    fn wrap_router(&self, listener: &'static str, site: Site, router: Router) -> Router {
         let metrics = self.metrics.clone();
         router
             .fallback(nothing_here)
             .method_not_allowed_fallback(async || Problem::new(Code::MethodNotAllowed))
-            .layer(middleware::from_fn(move |request, next| answer(metrics.clone(), listener, request, next)))
+            .layer(middleware::from_fn(move |request, next| {
+                answer(metrics.clone(), listener, site.clone(), request, next)
+            }))
     }
 }
 
@@ -112,7 +119,13 @@ async fn nothing_here(request: Request) -> Problem {
     Problem::new(code).detail("There is nothing at this address.")
 }
 
-async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Request, next: Next) -> Response {
+async fn answer(
+    metrics: HttpMetrics,
+    listener: &'static str,
+    site: Site,
+    mut request: Request,
+    next: Next,
+) -> Response {
     let started = Instant::now();
     let request_id = request_id(&request);
     let is_grpc = is_grpc(&request);
@@ -128,7 +141,13 @@ async fn answer(metrics: HttpMetrics, listener: &'static str, mut request: Reque
     let _leave = Leave(|| {
         active.dec();
     });
-    let answering = AssertUnwindSafe(next.run(request)).catch_unwind().instrument(span.clone());
+    let work = async {
+        match site.check(&request) {
+            Ok(()) => next.run(request).await,
+            Err(problem) => problem.into_response(),
+        }
+    };
+    let answering = AssertUnwindSafe(work).catch_unwind().instrument(span.clone());
     let mut response = answering.await.unwrap_or_else(|_| {
         // What it said is in the log already.
         metrics.panics.get_or_create(&ListenerLabels { listener }).inc();

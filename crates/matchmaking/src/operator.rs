@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{Path, Query};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use base::Clock;
 use base::error::Coded;
 use buffa::Message;
@@ -12,7 +11,7 @@ use http_server::Problem;
 use proto::openmatch;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use service::{Open, Provided};
+use service::{Open, OperatorRoute};
 
 use crate::engine::Profile;
 use crate::error::Error;
@@ -209,11 +208,13 @@ fn parse(id: &str) -> Result<TicketId, Error> {
 }
 
 /// `/tickets` (list), `/tickets/{ticket_id}` and its `release`.
-pub(crate) fn operator_routes() -> Router<Provided> {
-    Router::new()
-        .route("/tickets", get(list))
-        .route("/tickets/{ticket_id}", get(show).delete(delete))
-        .route("/tickets/{ticket_id}/release", post(release))
+pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
+    vec![
+        OperatorRoute::get("/tickets", list),
+        OperatorRoute::get("/tickets/{ticket_id}", show),
+        OperatorRoute::delete("/tickets/{ticket_id}", delete),
+        OperatorRoute::post("/tickets/{ticket_id}/release", release),
+    ]
 }
 
 fn problem(error: Error) -> Problem {

@@ -4,14 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::config::Reader;
-use axum::Router;
 use bus::EventKind;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use outbox::Outbox;
 use redis_store::{Redis, RedisUrl};
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
+use service::{Context, Loop, OpenError, Opened, OperatorRoute, Role, Service, Settings};
 
 use crate::allocation::{self, GiveBack, Sweeper};
 use crate::store::Redises;
@@ -42,8 +41,8 @@ impl Service for Wiring {
         events()
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
-        operator::operator_routes().merge(allocation::operator_routes())
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
+        operator::operator_routes().into_iter().chain(allocation::operator_routes()).collect()
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::{Path, Query};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use base::Code;
 use base::id::Uuid;
 use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Open, Provided};
+use service::{Open, OperatorRoute};
 use work_queue::Filter;
 
 use crate::deliver::state_word;
@@ -27,21 +26,22 @@ const SHOWN: usize = 2_000;
 
 /// `/dlq` (list), `/dlq/{letter}` and its `replay` and `discard`, `/dlq/replay`, `/dlq/discard`, `/notifications/{notification}`,
 /// `/broadcasts`, `/broadcasts/{broadcast}` and its `stop` and `resume`, `/webhooks` and `/webhooks/{name}/enable`.
-pub(crate) fn operator_routes() -> Router<Provided> {
-    Router::new()
-        .route("/dlq", get(list))
-        .route("/dlq/replay", post(replay_some))
-        .route("/dlq/discard", post(discard_some))
-        .route("/dlq/{letter}", get(show))
-        .route("/dlq/{letter}/replay", post(replay))
-        .route("/dlq/{letter}/discard", post(discard))
-        .route("/notifications/{notification}", get(follow))
-        .route("/broadcasts", get(broadcasts))
-        .route("/broadcasts/{broadcast}", get(broadcast))
-        .route("/broadcasts/{broadcast}/stop", post(stop))
-        .route("/broadcasts/{broadcast}/resume", post(resume))
-        .route("/webhooks", get(webhooks))
-        .route("/webhooks/{name}/enable", post(enable))
+pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
+    vec![
+        OperatorRoute::get("/dlq", list),
+        OperatorRoute::post("/dlq/replay", replay_some),
+        OperatorRoute::post("/dlq/discard", discard_some),
+        OperatorRoute::get("/dlq/{letter}", show),
+        OperatorRoute::post("/dlq/{letter}/replay", replay),
+        OperatorRoute::post("/dlq/{letter}/discard", discard),
+        OperatorRoute::get("/notifications/{notification}", follow),
+        OperatorRoute::get("/broadcasts", broadcasts),
+        OperatorRoute::get("/broadcasts/{broadcast}", broadcast),
+        OperatorRoute::post("/broadcasts/{broadcast}/stop", stop),
+        OperatorRoute::post("/broadcasts/{broadcast}/resume", resume),
+        OperatorRoute::get("/webhooks", webhooks),
+        OperatorRoute::post("/webhooks/{name}/enable", enable),
+    ]
 }
 
 #[derive(Deserialize)]

@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use ::config::Reader;
 use account::Accounts;
-use axum::Router;
 use bus::Bus;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StreamConfig};
+use service::{
+    Context, Loop, OpenError, Opened, OperatorRoute, Role, Service, Services, Settings, StreamConfig,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -47,7 +48,7 @@ impl Service for Wiring {
         Some(Api::openapi())
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
         operator::operator_routes()
     }
 

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use config::Reader;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
+use service::{Context, Loop, OpenError, Opened, OperatorRoute, Role, Service, Settings};
 
 use crate::operator::{self, Operator};
 use crate::{Config, MIGRATIONS, Metrics, Outbox, Relay, TABLE};
@@ -33,7 +32,7 @@ impl Service for Wiring {
         Some(MIGRATIONS)
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
         operator::operator_routes()
     }
 

@@ -1,5 +1,6 @@
 //! The command line.
 
+mod audit_log;
 mod drops;
 mod notifications;
 
@@ -11,6 +12,7 @@ use http_server::Right;
 
 use crate::services::SERVICES;
 
+pub(crate) use audit_log::{AuditLog, AuditLogCommand, WhichEntries};
 pub(crate) use drops::{CreateDrop, Drops, DropsCommand, Switch, WhichDrop};
 pub(crate) use notifications::{
     Broadcasts, BroadcastsCommand, Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand,
@@ -42,6 +44,7 @@ pub enum Command {
     Drops(Drops),
     Tickets(Tickets),
     Allocations(Allocations),
+    AuditLog(AuditLog),
     Token(Token),
     Completions(Completions),
 }
@@ -184,6 +187,8 @@ pub enum LocksCommand {
         /// The admin address of a running process [default: that of listen.admin]
         #[arg(long, value_name = "URL")]
         admin: Option<String>,
+        #[command(flatten)]
+        operator: AsOperator,
     },
     /// Try out who waits for whom, live, and compare it with the rules; exits with 1 if anything differs
     Matrix,
@@ -199,7 +204,20 @@ pub struct AtAdmin {
     #[arg(long, global = true)]
     pub json: bool,
     #[command(flatten)]
+    pub operator: AsOperator,
+    #[command(flatten)]
     pub from: From,
+}
+
+/// As which operator a process is asked.
+#[derive(Debug, Default, Args)]
+pub struct AsOperator {
+    /// The file that has your operator token [env: PLAYHOUSE_OPERATOR_TOKEN_FILE, or the token itself in PLAYHOUSE_OPERATOR_TOKEN]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub operator_token_file: Option<PathBuf>,
+    /// Why you change something, for the audit log
+    #[arg(long, value_name = "TEXT", global = true)]
+    pub note: Option<String>,
 }
 
 /// Look at events on their way to the bus, and mend what is stuck
@@ -292,33 +310,42 @@ pub enum OutboxCommand {
     },
 }
 
-/// Make a token: for a player to try things with, or for a service
+/// Make a token: for a player to try things with, for a service, or for an operator
 ///
 /// With --user it is an access token of the builtin issuer, for curl and scripts, and only the token is printed; it lasts for an
 /// hour, or until that process stops. A running process is asked at its admin port, which listen.admin says where it is.
 ///
 /// With the name of a service it is a token for the service API, which is shown once and kept nowhere, and its hash for the
-/// configuration.
+/// configuration. With --operator it is a token for the admin API, likewise.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     after_help = "Examples:
   curl -H \"authorization: Bearer $(playhouse token --user ada)\" http://127.0.0.1:8080/v1/home
   playhouse token --user grace --role operator
-  playhouse token shop --may read,entitlements"
+  playhouse token shop --may read,entitlements
+  playhouse token --operator grace"
 )]
 pub struct Token {
     /// What the service is called
-    #[arg(value_name = "SERVICE", required_unless_present = "user")]
+    #[arg(value_name = "SERVICE", required_unless_present_any = ["user", "for_operator"])]
     pub name: Option<String>,
     #[arg(long, value_name = "RIGHTS", default_value = "read", value_delimiter = ',', help = may_help())]
     pub may: Vec<String>,
     /// The player: any name, who is registered when first seen
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "may"])]
     pub user: Option<String>,
-    /// What the player is beside that
-    #[arg(long, requires = "user", value_parser = ["player", "operator", "service"])]
+    /// An extra role for this player
+    #[arg(long, requires = "user", value_parser = ["player", "operator", "operator-readonly", "service"])]
     pub role: Option<String>,
+    /// What the operator is called in the audit log
+    #[arg(long = "operator", value_name = "NAME", conflicts_with_all = ["name", "may", "user"])]
+    pub for_operator: Option<String>,
+    /// The operator may only read
+    #[arg(long, requires = "for_operator")]
+    pub read_only: bool,
+    #[command(flatten)]
+    pub operator: AsOperator,
     /// The admin address of a running process [default: that of listen.admin]
     #[arg(long, value_name = "URL", requires = "user")]
     pub admin: Option<String>,

@@ -2,6 +2,7 @@
 
 mod admin;
 mod allocations;
+mod audit_log;
 mod broadcasts;
 mod config;
 mod dev;
@@ -27,6 +28,11 @@ use crate::cli::{Cli, Command, From, Set};
 use crate::{REFERENCE, Settings, answer};
 
 pub(crate) const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
+/// The token by which commands call the admin API, and the file that has it.
+const TOKEN_VARIABLE: &str = "PLAYHOUSE_OPERATOR_TOKEN";
+const TOKEN_FILE_VARIABLE: &str = "PLAYHOUSE_OPERATOR_TOKEN_FILE";
+/// Variables that are ours and no settings.
+const NOT_SETTINGS: [&str; 3] = [CONFIG_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE];
 
 /// How a command ended, as the exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +72,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),
+        Command::AuditLog(args) => runtime()?.block_on(audit_log::run(args)),
         Command::Token(args) => runtime()?.block_on(token::run(&args)),
         Command::Completions(args) => {
             let mut script = Vec::new();
@@ -96,7 +103,7 @@ fn environment() -> anyhow::Result<Vec<(String, String)>> {
     let mut variables = Vec::new();
     for (name, value) in std::env::vars_os() {
         let Ok(name) = name.into_string() else { continue };
-        if name.starts_with(ENV_PREFIX) && name != CONFIG_VARIABLE {
+        if name.starts_with(ENV_PREFIX) && !NOT_SETTINGS.contains(&name.as_str()) {
             let value =
                 value.into_string().map_err(|_| Misuse(format!("{name}: the value is not valid UTF-8")))?;
             variables.push((name, value));

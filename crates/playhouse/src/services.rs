@@ -1,12 +1,13 @@
 //! The services of the program.
 
 use db::Migrations;
-use service::{Row, Services};
+use service::{OperatorRow, Row, Services};
 
 use crate::start::locks;
 
 /// Every service, in the order in which they are opened and their tables are made.
 pub(crate) const SERVICES: Services = Services(&[
+    &operators::Wiring,
     &outbox::Wiring,
     &account::Wiring,
     &entitlement::Wiring,
@@ -25,6 +26,11 @@ pub(crate) fn migrations() -> Vec<Migrations> {
 pub fn gateway_rows() -> Vec<Row> {
     let brought = SERVICES.player_routes().into_iter().map(|route| route.row);
     gateway::rows().into_iter().chain(brought).collect()
+}
+
+/// The rows of all routes of the admin API that services bring.
+pub fn operator_rows() -> Vec<OperatorRow> {
+    SERVICES.operator_routes().into_iter().chain(locks::operator_routes()).map(|route| route.row).collect()
 }
 
 #[cfg(test)]

@@ -15,6 +15,7 @@ mod events;
 mod home;
 mod listen;
 mod opened;
+mod operator;
 mod player;
 mod provided;
 mod reach;
@@ -22,7 +23,6 @@ mod role;
 mod services;
 mod settings;
 
-use axum::Router;
 use base::Clock;
 use base::finding::Finding;
 use bus::EventKind;
@@ -39,6 +39,10 @@ pub use events::{PlayerEvents, event};
 pub use home::HomePart;
 pub use listen::Listen;
 pub use opened::{Loop, Opened, StopOrder};
+pub use operator::{
+    Access, IssuedOperators, Operator, OperatorRoute, OperatorRow, ProbedBy, Proof, TokenHolder,
+    VouchForOperators,
+};
 pub use player::{Class, PlayerRoute, RouteMethod, Row, SignedInPlayer, SignedInUser, Who};
 pub use provided::{Open, Provided};
 pub use reach::Reach;
@@ -86,9 +90,14 @@ pub trait Service: Sync {
         Vec::new()
     }
 
-    /// Its routes on the admin listener. A handler asks for what it uses with [`Open`].
-    fn operator_routes(&self) -> Router<Provided> {
-        Router::new()
+    /// Its routes of the admin API. The guard asks who calls, and writes changes into the audit log.
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
+        Vec::new()
+    }
+
+    /// Its routes of the service API that are an operator's work, done by a service. They are written into the audit log too.
+    fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
+        Vec::new()
     }
 
     /// Reads its settings and puts them where [`Settings::get`] finds them.

@@ -53,7 +53,9 @@ impl Gateway {
         let mut tokens = Vec::with_capacity(count);
         for at in 0..count {
             let ask = format!(
-                "POST /issuer/tokens?user=player-{at} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
+                "POST /issuer/tokens?user=player-{at} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {}\r\n\
+                 connection: close\r\n\r\n",
+                benches::OPERATOR_TOKEN
             );
             let answer = self.ask(&self.addresses["admin"], &ask).await;
             tokens.push(field(&answer, "token"));

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::Query;
-use axum::routing::post;
-use axum::{Json, Router};
 use base::Code;
 use base::error::chain;
 use http_server::Problem;
@@ -13,10 +12,10 @@ use oidc::{IssuerUrl, Provider};
 use runtime::lifecycle::{Drain, LoopError, Part};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Context, GatewayListener, Loop, Open, OpenError, Provided};
-use url::Url;
+use service::{Context, Loop, Open, OpenError, OperatorRoute, Role};
 
 use super::ISSUER;
+use crate::config::Config;
 
 /// Between attempts to learn the issuer's keys, and between looks at whether they are still known.
 const KEYS: Duration = Duration::from_secs(1);
@@ -29,20 +28,25 @@ pub(super) struct Identity {
 }
 
 impl Identity {
-    pub(super) fn open(
-        context: &Context,
-        listener: &GatewayListener,
-        public_url: &Url,
-    ) -> Result<Self, OpenError> {
+    /// Opens the issuer. The builtin one is where the gateway is, so other processes have none.
+    pub(super) fn open(context: &Context, gateway: &Config) -> Result<Self, OpenError> {
         let (config, clock): (&oidc::Config, _) = (context.settings.get(), &context.clock);
         let unusable = |source: oidc::Error| OpenError::unusable("identity.issuer", source);
-        let builtin_at = || listener.url.join(ISSUER).unwrap_or_else(|_| listener.url.clone());
-        let (issuer, builtin, part) = match &config.issuer {
-            IssuerUrl::None => return Ok(Self { provider: None, builtin: None, part: None }),
-            IssuerUrl::Url(url) => (url.clone(), None, Some(context.readiness.part("identity"))),
-            IssuerUrl::Builtin => {
-                let builtin = Builtin::new(config, builtin_at(), public_url.clone(), clock.clone());
-                (builtin_at(), Some(builtin.map_err(unusable)?), None)
+        let roles = &context.settings.roles;
+        let (issuer, builtin, part) = match (&config.issuer, &context.gateway) {
+            (IssuerUrl::None, _) | (IssuerUrl::Builtin, None) => {
+                return Ok(Self { provider: None, builtin: None, part: None });
+            }
+            (IssuerUrl::Url(url), _) => {
+                // Where only operators need it, a process is ready without it.
+                let is_needed = roles.contains(Role::Gateway) || roles.contains(Role::ServiceApi);
+                (url.clone(), None, is_needed.then(|| context.readiness.part("identity")))
+            }
+            (IssuerUrl::Builtin, Some(listener)) => {
+                let issuer = listener.url.join(ISSUER).unwrap_or_else(|_| listener.url.clone());
+                let public_url = gateway.public_url(listener);
+                let builtin = Builtin::new(config, issuer.clone(), public_url, clock.clone());
+                (issuer, Some(builtin.map_err(unusable)?), None)
             }
         };
         let metrics = context.metrics.register(oidc::Metrics::new);
@@ -80,9 +84,9 @@ async fn keys(provider: Provider, part: Part, drain: Drain) -> Result<(), LoopEr
 #[derive(Clone)]
 pub(super) struct BuiltinIssuer(pub(super) Option<Builtin>);
 
-/// `/issuer/tokens`: a token of the builtin issuer, for scripts. On the admin listener, so for the operator of the process.
-pub(super) fn operator_routes() -> Router<Provided> {
-    Router::new().route("/issuer/tokens", post(token))
+/// `/issuer/tokens`: a token of the builtin issuer, for scripts.
+pub(super) fn operator_routes() -> Vec<OperatorRoute> {
+    vec![OperatorRoute::post("/issuer/tokens", token)]
 }
 
 #[derive(Deserialize)]

@@ -45,7 +45,7 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, metrics) = (listener.local_addr().unwrap(), Metrics::new("0"));
         let router = router.route("/", get(async || "hello"));
-        let served = Serving::new(&metrics).wrap("test", router.into());
+        let served = Serving::new(&metrics).wrap("test", Site::new([], &[]), router.into());
         let serving = tokio::spawn(serve(listener, served, limits, Drain::new(), TaskTracker::new()));
         Self { address, metrics, _stop: tokio_util::task::AbortOnDropHandle::new(serving) }
     }
@@ -282,7 +282,7 @@ async fn a_listener_that_stops_does_not_wait_for_connections_that_rest() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let router = Router::new().route("/", get(async || "hello"));
-    let served = Serving::new(&Metrics::new("0")).wrap("test", router.into());
+    let served = Serving::new(&Metrics::new("0")).wrap("test", Site::new([], &[]), router.into());
     let limits = Limits { header_timeout: 100 * PATIENCE, ..LIMITS };
     let drain = Drain::new();
     let serving = tokio::spawn(serve(listener, served, limits, drain.clone(), TaskTracker::new()));

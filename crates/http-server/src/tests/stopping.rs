@@ -78,7 +78,7 @@ async fn draining_finishes_open_requests_and_accepts_no_more() {
                 }),
             );
             let (signal, exit) = run(process, async move |process| {
-                server.serve(process, Stage::Listeners, "gateway", listener, router);
+                server.serve(process, Stage::Listeners, "gateway", listener, Site::new([], &[]), router);
                 Ok(())
             });
             until_ready(&readiness).await;
@@ -138,7 +138,7 @@ async fn a_handler_that_is_cut_off_is_gone_before_the_stores_close() {
                     process.close_at_end("db", async move {
                         closed.send(was_dropped.try_recv().is_ok()).unwrap()
                     });
-                    server.serve(process, Stage::Listeners, "gateway", listener, router);
+                    server.serve(process, Stage::Listeners, "gateway", listener, Site::new([], &[]), router);
                     Ok(())
                 });
                 until_ready(&readiness).await;
@@ -165,7 +165,7 @@ async fn a_client_that_sends_half_a_head_or_rests_is_let_go() {
     let address = listener.local_addr().unwrap();
     let limits = Limits { header_timeout: Duration::from_millis(200), ..LIMITS };
     let drain = Drain::new();
-    let served = Serving::new(&Metrics::new("0")).wrap("test", Router::new().into());
+    let served = Serving::new(&Metrics::new("0")).wrap("test", Site::new([], &[]), Router::new().into());
     let serving =
         tokio::spawn(crate::serve::serve(listener, served, limits, drain.clone(), TaskTracker::new()));
     let half = "GET / HTTP/1.1\r\nhost: x\r\n";

@@ -10,7 +10,7 @@ use crate::answer;
 use crate::cli::{Tickets, TicketsCommand};
 
 pub(super) async fn run(args: Tickets) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let ask = async |method: Method, path: String| admin.ask(method, &path).await;
     let shown = match &args.what {
         TicketsCommand::List { limit } => {

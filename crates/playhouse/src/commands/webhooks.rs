@@ -10,7 +10,7 @@ use crate::answer;
 use crate::cli::{Webhooks, WebhooksCommand};
 
 pub(super) async fn run(args: Webhooks) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let shown = match &args.what {
         WebhooksCommand::List => {
             let found = admin.ask(Method::GET, "/webhooks").await?;

@@ -133,7 +133,7 @@ impl Door {
 
     async fn token_as(&self, user: &str, role: &str) -> String {
         let url = format!("http://{}/issuer/tokens?user={user}&role={role}", self.at["admin"]);
-        let answer = sent(self.client.post(url)).await;
+        let answer = sent(self.client.post(url).bearer_auth(shop::OPERATOR_TOKEN)).await;
         answer.json()["token"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
     }
 

@@ -65,7 +65,7 @@ impl Told {
              [notification.templates.granted.texts.en]\ntitle = \"Well done, {{nickname}}\"\n",
             crm.url,
         );
-        std::fs::write(&file, config).unwrap();
+        std::fs::write(&file, config + &shop::operators()).unwrap();
         let running = shop::embedded(&folder).env("PLAYHOUSE_CONFIG", file).start().unwrap();
         let at = addresses(&running).await;
         let shop = Shop::at(&at["internal"]);
@@ -218,7 +218,7 @@ async fn where_nobody_answers_the_operator_is_told_what_to_do() {
 /// The state of a delivery, as the admin port tells it.
 async fn follow(told: &Told, notification: &Value) -> Value {
     let id = notification.as_str().unwrap();
-    let (status, mut answer) = get(format!("http://{}/notifications/{id}", told.admin)).await;
+    let (status, mut answer) = shop::admin_get(format!("http://{}/notifications/{id}", told.admin)).await;
     assert_eq!((status, answer["notification_id"].as_str()), (200, Some(id)), "{answer}");
     assert_eq!(answer["deliveries"].as_array().unwrap().len(), 1, "{answer}");
     answer["deliveries"][0].take()
@@ -238,7 +238,10 @@ async fn an_operator_sees_what_became_of_a_notification() {
     assert_eq!(told.run(&["webhooks", "enable", "crm"]).await.0, 0);
     assert_eq!(told.run(&["dlq", "replay", letter["id"].as_str().unwrap()]).await.0, 0);
     eventually("it is sent", PATIENCE, async || follow(&told, notification).await["state"] == "SENT").await;
-    let (status, answer) =
-        get(format!("http://{}/notifications/{}", told.admin, "00000000-0000-7000-8000-000000000000")).await;
+    let (status, answer) = shop::admin_get(format!(
+        "http://{}/notifications/{}",
+        told.admin, "00000000-0000-7000-8000-000000000000"
+    ))
+    .await;
     assert_eq!(status, 404, "{answer}");
 }

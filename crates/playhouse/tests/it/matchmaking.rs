@@ -50,7 +50,8 @@ struct Matchmaking {
 impl Matchmaking {
     async fn start() -> Result<Self, testkit::Error> {
         let (fleet, folder) = (Fleet::start().await?, Folder::fresh().unwrap());
-        std::fs::write(folder.path().join("playhouse.toml"), CONFIG).unwrap();
+        std::fs::write(folder.path().join("playhouse.toml"), format!("{CONFIG}{}", shop::operators()))
+            .unwrap();
         Ok(Self { fleet, folder })
     }
 

@@ -304,7 +304,7 @@ async fn every_event_is_as_the_document_says() {
     let mut kinds = BTreeSet::new();
     for event in shop::in_outbox(&at["admin"], "all").await {
         let id = event["id"].as_str().unwrap();
-        let (_, shown) = get(format!("http://{}/outbox/{id}", at["admin"])).await;
+        let (_, shown) = shop::admin_get(format!("http://{}/outbox/{id}", at["admin"])).await;
         let kind = shown["kind"].as_str().unwrap();
         let schema = &document["components"]["messages"][kind]["payload"]["properties"]["data"];
         let data = shown["event"]["data"].as_object().unwrap();
@@ -360,7 +360,8 @@ async fn an_event_belongs_to_the_trace_of_its_request() {
         .unwrap();
     let granted: Value = granted.json().await.unwrap();
     let (_, shown) =
-        get(format!("http://{}/outbox/{}", at["admin"], granted["event_id"].as_str().unwrap())).await;
+        shop::admin_get(format!("http://{}/outbox/{}", at["admin"], granted["event_id"].as_str().unwrap()))
+            .await;
     let traceparent = shown["event"]["traceparent"].as_str().unwrap();
     assert_eq!(traceparent.split('-').nth(1), Some(TRACE), "{shown}");
 }

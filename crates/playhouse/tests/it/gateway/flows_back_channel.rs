@@ -67,7 +67,9 @@ async fn a_session_that_the_issuer_ends_is_over_everywhere_within_a_second() {
     // So that no stream finds out by looking.
     let quiet = |program: Program| program.env("PLAYHOUSE_GATEWAY_STREAM_HEARTBEAT", "1h");
     let mut doors = Vec::new();
-    for program in [scene.first(), scene.program("gateway"), scene.program("gateway")].map(quiet) {
+    for program in
+        [scene.first(), scene.program("gateway,service-api"), scene.program("gateway,service-api")].map(quiet)
+    {
         doors.push(Door::open(&program).await);
     }
     let listener = Listener::before(&scene, &doors[1].at).await;

@@ -17,10 +17,11 @@ async fn paused_drop(door: &Door) -> String {
     });
     let body = json!({ "name": "Golden hat", "resource": "golden-hat", "stock": 5, "terms": terms });
     let create = client.post(format!("http://{}/drops", door.admin)).header("idempotency-key", "golden");
+    let create = create.bearer_auth(OPERATOR_TOKEN);
     let drop = sent(create.json(&body)).await.json()["drop_id"].as_str().unwrap().to_owned();
     for what in ["open", "pause"] {
         let url = format!("http://{}/drops/{drop}/{what}", door.admin);
-        assert_eq!(sent(client.post(url).json(&json!({}))).await.status, 200);
+        assert_eq!(sent(client.post(url).bearer_auth(OPERATOR_TOKEN).json(&json!({}))).await.status, 200);
     }
     drop
 }
