@@ -97,7 +97,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::Serving;
+    use crate::{Serving, Site};
     use runtime::Metrics;
 
     const LIMITS: Limits = Limits {

@@ -108,7 +108,7 @@ pub(crate) async fn finish(db: &Db, id: Uuid, outcome: Outcome, status: u16) -> 
 pub(crate) async fn list(db: &Db, filter: &EntryFilter, page: Page, limit: u32) -> Result<Vec<Entry>, Error> {
     let EntryFilter { actor, action, target, since, until, outcome } = filter;
     let mut conditions = vec!["1 = 1"];
-    conditions.extend(actor.is_some().then_some("l.actor = ?"));
+    conditions.extend(actor.is_some().then_some("? IN (l.actor, l.subject)"));
     conditions.extend(action.is_some().then_some("INSTR(l.action, ?) > 0"));
     conditions.extend(target.is_some().then_some("INSTR(l.target, ?) > 0"));
     conditions.extend(since.is_some().then_some("l.at >= ?"));

@@ -18,7 +18,7 @@ use tokio::net::TcpSocket;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::{BodyTimeout, Problem, Serving, client_address};
+use crate::{BodyTimeout, Problem, Serving, Site, client_address};
 use runtime::Metrics;
 
 const PATIENCE: Duration = Duration::from_secs(20);

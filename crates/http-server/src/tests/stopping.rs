@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use crate::{Limits, Server, Serving};
+use crate::{Limits, Server, Serving, Site};
 
 const CONFIG: Config = Config {
     start_timeout: Duration::from_secs(1),

@@ -1,4 +1,4 @@
--- What operators changed, and what they were refused. A row is inserted before the change; its outcome is set once.
+-- What operators changed, and what they were refused. A row is inserted before the change. Its outcome is set once.
 CREATE TABLE audit_log (
     number BIGINT NOT NULL AUTO_INCREMENT PRIMARY KEY,
     entry_id BINARY(16) NOT NULL UNIQUE,

@@ -70,6 +70,8 @@ impl Admin {
             request = request.bearer_auth(token);
         }
         if let Some(note) = note {
+            // A header has no line breaks.
+            let note: String = note.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
             request = request.header("x-audit-note", note.as_bytes());
         }
         let sent = request.send().await;

@@ -43,7 +43,8 @@ const APPENDING: [&str; 5] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 20] = [
+const OTHERS: [&str; 21] = [
+    "audit-log-keeper",
     "drops-gauges",
     "drops-reconciler",
     "drops-reservations",
