@@ -18,7 +18,7 @@ use clap::Parser;
 pub use cli::Cli;
 pub use commands::Outcome;
 pub use service::{Role, Roles};
-pub use services::{gateway_rows, operator_rows};
+pub use services::{audited_service_routes, gateway_rows, operator_rows};
 pub use settings::{REFERENCE, Settings};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -33,6 +33,12 @@ pub fn operator_rows() -> Vec<OperatorRow> {
     SERVICES.operator_routes().into_iter().chain(locks::operator_routes()).map(|route| route.row).collect()
 }
 
+/// The routes of the service API that are in the audit log, as `METHOD PATH`.
+pub fn audited_service_routes() -> Vec<String> {
+    let routes = SERVICES.audited_service_routes().into_iter();
+    routes.map(|(method, path)| format!("{method} {path}")).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;

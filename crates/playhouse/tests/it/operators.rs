@@ -47,6 +47,17 @@ impl Place {
         found["entries"].as_array().unwrap().clone()
     }
 
+    /// All entries of the audit log, the oldest first.
+    async fn all_entries(&self) -> Vec<Value> {
+        let (mut entries, mut after) = (Vec::new(), 0);
+        loop {
+            let page = self.audit_log(&format!("limit=1000&after={after}")).await;
+            let Some(last) = page.last() else { return entries };
+            after = last["number"].as_i64().unwrap();
+            entries.extend(page);
+        }
+    }
+
     /// An access token of the builtin issuer.
     async fn issued(&self, user: &str, role: &str) -> String {
         let path = format!("/issuer/tokens?user={user}&role={role}");

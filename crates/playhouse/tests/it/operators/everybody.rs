@@ -1,6 +1,6 @@
 //! The route tables of all four listeners, called by everybody: refused where due, and in the audit log where due.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use service::{Access, Who};
 
@@ -78,14 +78,7 @@ async fn the_admin_api_lets_in_operators_alone() {
             changed += 3;
         }
     }
-    let mut entries = Vec::new();
-    let mut after = 0;
-    loop {
-        let page = place.audit_log(&format!("limit=1000&after={after}")).await;
-        let Some(last) = page.last() else { break };
-        after = last["number"].as_i64().unwrap();
-        entries.extend(page);
-    }
+    let entries = place.all_entries().await;
     assert_eq!(entries.len() - before, refused + changed);
     let unknown: Vec<&Value> = entries.iter().filter(|entry| entry["outcome"] == "unknown").collect();
     assert!(unknown.is_empty(), "{unknown:?}");
@@ -119,6 +112,17 @@ async fn the_service_api_lets_in_services_alone() {
             }
         }
     }
+    // An operator's work is entered for both services, whatever came of it, and nothing else is.
+    let entries = place.all_entries().await;
+    let of_services = entries.iter().filter(|entry| entry["listener"] == "internal");
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let found: BTreeSet<(String, String)> =
+        of_services.map(|entry| (text(&entry["action"]), text(&entry["actor"]["name"]))).collect();
+    let audited = playhouse::audited_service_routes();
+    assert!(audited.len() > 10, "{audited:?}");
+    let both = |route: String| ["poor", "shop"].map(|service| (route.clone(), service.to_owned()));
+    let expected: BTreeSet<(String, String)> = audited.into_iter().flat_map(both).collect();
+    assert_eq!(found, expected);
 }
 
 #[tokio::test(flavor = "multi_thread")]
