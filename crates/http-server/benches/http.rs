@@ -24,7 +24,7 @@ use futures::future::join_all;
 use futures::{Stream, StreamExt, stream};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use http_server::{Limits, Routes, Server};
+use http_server::{Limits, Routes, Server, Site};
 use runtime::lifecycle::{Config, Signals, Stage};
 use runtime::{Metrics, Process};
 use testkit::bench::Report;
@@ -269,7 +269,7 @@ async fn serve_by_us() {
     let routes = Routes::new(router()).direct("/direct", |request| Box::pin(echo(request)));
     let listener = listen().await;
     let start = async move |process: &mut Process| {
-        server.serve(process, Stage::Listeners, "bench", listener, routes);
+        server.serve(process, Stage::Listeners, "bench", listener, Site::new([], &[]), routes);
         Ok::<(), Infallible>(())
     };
     process.run(Signals::listen().unwrap(), start).await;

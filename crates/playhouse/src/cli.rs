@@ -71,7 +71,7 @@ pub struct Dev {
     /// Port for other services [default: 8081]
     #[arg(long, value_name = "PORT")]
     pub internal_port: Option<u16>,
-    /// Port for health, readiness and metrics [default: 8082]
+    /// Port for operators, health, readiness and metrics [default: 8082]
     #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
     /// Port for Open Match clients [default: 50504]
