@@ -5,8 +5,8 @@ use std::sync::Arc;
 use axum::extract::{Path, Query};
 use axum::routing::{get, post};
 use axum::{Json, Router};
-use base::Clock;
 use base::error::Coded;
+use base::{Clock, Timestamp};
 use buffa::Message;
 use http_server::Problem;
 use proto::openmatch;
@@ -17,7 +17,7 @@ use service::{Open, Provided};
 use crate::engine::Profile;
 use crate::error::Error;
 use crate::model::{Moment, Ticket, TicketId};
-use crate::store::{Deleted, Status, Store};
+use crate::store::{AssignerFailure, Deleted, Status, Store};
 use crate::wire;
 
 /// How many tickets are listed if nobody says.
@@ -78,6 +78,8 @@ pub struct TicketReport {
 
 impl Operator {
     pub fn new(store: Store, profiles: Vec<Profile>, limit: usize, clock: Clock) -> Self {
+        // Whatever the roles of this process: an `Any` is shown as what it is.
+        wire::register_types();
         Self { store, profiles: profiles.into(), limit, clock }
     }
 
@@ -166,10 +168,14 @@ impl Operator {
             TicketState::Expired => vec!["its data has expired; the next fetch takes it out".to_owned()],
             TicketState::Deindexed => vec!["it was taken out of matchmaking (DeindexTicket)".to_owned()],
             TicketState::Pending => {
-                vec!["an engine has fetched it and is looking for a match, or died doing so".to_owned()]
+                let pending = "an engine has fetched it and is looking for a match, or died doing so";
+                let failures = self.assigner_failures(|_| true).await?;
+                std::iter::once(pending.to_owned()).chain(failures).collect()
             }
             TicketState::Waiting if self.profiles.is_empty() => {
-                vec!["this process has no [matchmaking.profiles.NAME], so it cannot say".to_owned()]
+                let failures = self.assigner_failures(|_| true).await?;
+                let none = "this process has no [matchmaking.profiles.NAME], so it cannot say why";
+                std::iter::once(none.to_owned()).chain(failures).collect()
             }
             TicketState::Waiting => {
                 let Some(data) = &status.found.data else { return Ok(Vec::new()) };
@@ -181,9 +187,25 @@ impl Operator {
                 let held_back = self.store.is_held_back().await?.then(|| HELD_BACK.to_owned());
                 let obstacles =
                     self.profiles.iter().flat_map(|profile| self.why_not(profile, &ticket, &others));
-                held_back.into_iter().chain(obstacles).collect()
+                let admits = |name: &str| {
+                    let profile = self.profiles.iter().find(|profile| *profile.name == *name);
+                    profile.is_none_or(|profile| profile.admits(&ticket, self.now()))
+                };
+                let failures = self.assigner_failures(admits).await?;
+                held_back.into_iter().chain(obstacles).chain(failures).collect()
             }
         })
+    }
+
+    /// What went wrong when the assigners of these profiles were asked last.
+    async fn assigner_failures(
+        &self,
+        concerns: impl Fn(&str) -> bool,
+    ) -> Result<Vec<String>, Error> {
+        let now = self.clock.now();
+        let failures = self.store.assigner_failures().await?;
+        let concerned = failures.iter().filter(|failure| concerns(&failure.profile));
+        Ok(concerned.map(|failure| sentence(failure, now)).collect())
     }
 
     /// What keeps a ticket from a match of this profile, pool by pool.
@@ -195,13 +217,30 @@ impl Operator {
             let who = format!("profile {}, pool {}", profile.name, pool.name);
             if obstacles.is_empty() {
                 let there = others.iter().filter(|other| pool.admits(other, now)).count();
-                format!("{who}: it is in, with {} other tickets", there.saturating_sub(1))
+                let others = format!("{who}: it is in, with {} other tickets", there.saturating_sub(1));
+                match profile.function.size() {
+                    Some(size) => format!("{others}; {} of {size} found", there.min(size)),
+                    None => others,
+                }
             } else {
                 format!("{who}: kept out by {}", obstacles.join(", "))
             }
         };
         profile.pools.iter().map(explain).collect()
     }
+}
+
+/// Says what happened, how often, and when it is tried again.
+fn sentence(failure: &AssignerFailure, now: Timestamp) -> String {
+    let AssignerFailure { profile, cause, failures, .. } = failure;
+    let seconds = |millis: i64| millis.max(0) / 1000;
+    let ago = seconds(now.as_millis() - failure.failed_at);
+    let next = seconds(failure.next_at - now.as_millis());
+    let times = if *failures == 1 { "once".to_owned() } else { format!("{failures} times in a row") };
+    format!(
+        "profile {profile}: players were found, but the last attempt to get a server failed {ago} s ago: {cause} \
+         (failed {times}; the assigner is asked again in {next} s)"
+    )
 }
 
 fn parse(id: &str) -> Result<TicketId, Error> {

@@ -1,6 +1,7 @@
 //! Tickets in Redis: the five keys that minimatch documents, and some of our own (see docs/adr/0004).
 
 mod abandoned;
+mod assigners;
 mod error;
 mod events;
 mod keys;
@@ -337,7 +338,9 @@ impl Redis {
             step.arg(check).arg(lifetime).arg(tickets().count());
             for group in groups {
                 let is_fenced = if group.fence.is_some() { "1" } else { "0" };
-                step.arg(group.tickets.len()).arg(is_fenced).arg(&group.assignment[..]).arg(&group.made[..]);
+                let assignments = group.assignments.all();
+                step.arg(group.tickets.len()).arg(is_fenced).arg(&group.made[..]).arg(assignments.len());
+                assignments.iter().for_each(|assignment| step.arg(&assignment[..]).end());
             }
         };
         let (key, obstacles): (Option<String>, Vec<i64>) = self.step(&scripts::ASSIGN, own, add).await?;
@@ -357,10 +360,10 @@ impl Redis {
         let lifetime = self.rules.assigned_ttl.as_millis().to_string();
         let mut copies = ::redis::pipe();
         for made in wire::matches_made(made).unwrap_or_default() {
-            let Some(assignment) = made.assignment.as_option() else { continue };
-            let assignment = buffa::Message::encode_to_vec(assignment);
-            for id in wire::ticket_ids(&made) {
-                let set = copies.cmd("SET").arg(self.keys.assign(&id)).arg(&assignment);
+            for (id, assignment) in wire::assignments(&made) {
+                let Some(id) = TicketId::parse(id) else { continue };
+                let assignment = buffa::Message::encode_to_vec(assignment);
+                let set = copies.cmd("SET").arg(self.keys.assign(&id)).arg(assignment);
                 set.arg("NX").arg("PX").arg(&lifetime).ignore();
             }
         }
