@@ -10,7 +10,7 @@ use base::error::{Coded, chain};
 use http_server::{Body, Caller, Problem, Query, Right};
 use utoipa::OpenApi;
 
-use self::shape::OfUser;
+pub(crate) use self::shape::OfUser;
 pub use self::shape::{
     AccountAnswer, AccountRequest, AccountsAnswer, AuditAnswer, AuditRecordAnswer, AuditRequest, BanRequest,
     IdentityRequest, SignInAnswer, SignInRequest, UserAnswer,
@@ -294,7 +294,7 @@ fn actor(caller: &Caller) -> String {
 }
 
 /// What the caller is told. The cause, if there is one, is for the log.
-fn problem(error: Error) -> Problem {
+pub(crate) fn problem(error: Error) -> Problem {
     match &error {
         Error::Db(_) | Error::OnErase { .. } | Error::Event(_) if error.is_passing() => {
             tracing::warn!(cause = chain(&error), "a call to the accounts failed, and may be tried again");

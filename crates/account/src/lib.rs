@@ -32,6 +32,7 @@ mod error;
 pub mod event;
 pub mod http;
 mod model;
+mod operator;
 mod operators;
 mod retry;
 mod service;
@@ -45,8 +46,8 @@ pub use error::Error;
 pub use event::events;
 pub use http::{Api, routes};
 pub use model::{
-    Account, AccountId, AuditId, AuditRecord, DEFAULT_ACCOUNT, Role, SignIn, SignedIn, UserId, UserState,
-    UserView,
+    Account, AccountId, AuditId, AuditRecord, DEFAULT_ACCOUNT, LinkedIdentity, Role, SignIn, SignedIn,
+    UserId, UserState, UserView,
 };
 pub use operators::OnErase;
 pub use wiring::{RIGHT, Wiring};
@@ -78,6 +79,24 @@ pub const MIGRATIONS: Migrations = Migrations {
             name: "user_audit",
             sqlite: include_str!("../migrations/sqlite/0004_user_audit.sql"),
             mysql: include_str!("../migrations/mysql/0004_user_audit.sql"),
+        },
+        Migration {
+            version: 5,
+            name: "users_by_name",
+            sqlite: include_str!("../migrations/sqlite/0005_users_by_name.sql"),
+            mysql: include_str!("../migrations/mysql/0005_users_by_name.sql"),
+        },
+        Migration {
+            version: 6,
+            name: "identities_by_subject",
+            sqlite: include_str!("../migrations/sqlite/0006_identities_by_subject.sql"),
+            mysql: include_str!("../migrations/mysql/0006_identities_by_subject.sql"),
+        },
+        Migration {
+            version: 7,
+            name: "accounts_by_id",
+            sqlite: include_str!("../migrations/sqlite/0007_accounts_by_id.sql"),
+            mysql: include_str!("../migrations/mysql/0007_accounts_by_id.sql"),
         },
     ],
 };

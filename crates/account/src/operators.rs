@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::model::{ACTOR, REASON};
 use crate::retry::retrying;
 use crate::service::{existing, note};
-use crate::{Accounts, AuditRecord, Error, UserId, UserState, event, store};
+use crate::{Accounts, AuditRecord, Error, LinkedIdentity, UserId, UserState, UserView, event, store};
 
 const BANNED: &str = "user.banned";
 const UNBANNED: &str = "user.unbanned";
@@ -97,6 +97,28 @@ impl Accounts {
             Ok(tx.commit().await?)
         };
         self.bounded(erasing).await
+    }
+
+    /// Finds users by their id, the id of one of their accounts, a subject, or a display name. Returns those behind an id, in the order
+    /// of their ids.
+    pub async fn search(
+        &self,
+        text: &str,
+        after: Option<UserId>,
+        limit: u32,
+    ) -> Result<Vec<UserView>, Error> {
+        let after = after.map(|user| *user.as_uuid()).unwrap_or_default();
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            Ok(store::find(&mut connection, text, after, limit.clamp(1, MOST_RECORDS)).await?)
+        };
+        self.bounded(reading).await
+    }
+
+    /// By what a user signs in. None once the user is erased.
+    pub async fn identities(&self, user: UserId) -> Result<Vec<LinkedIdentity>, Error> {
+        let reading = async { Ok(store::linked_identities(&mut self.db.connection().await?, user).await?) };
+        self.bounded(reading).await
     }
 
     /// What was done to a user, the last first. It stays when the user is erased.

@@ -1,16 +1,17 @@
 //! The wiring of accounts.
 
+use axum::Router;
 use bus::EventKind;
 use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
 use http_server::Right;
-use service::{Context, OpenError, Opened, Service};
+use service::{Context, OpenError, Opened, Provided, Service};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use crate::http::Api;
-use crate::{Accounts, MIGRATIONS, events, routes};
+use crate::{Accounts, MIGRATIONS, events, operator, routes};
 
 /// To sign users in, link identities and make accounts.
 pub const RIGHT: Right = Right::new("accounts");
@@ -38,6 +39,10 @@ impl Service for Wiring {
 
     fn service_api(&self) -> Option<OpenApi> {
         Some(Api::openapi())
+    }
+
+    fn operator_routes(&self) -> Router<Provided> {
+        operator::operator_routes()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

@@ -33,7 +33,7 @@ pub use connect::{Db, Dialect};
 pub use doctor::examine;
 pub use error::Error;
 pub use fingerprint::Fingerprint;
-pub use idempotency::{BadKey, Earlier, IdempotencyKey, Recorded};
+pub use idempotency::{BadKey, Earlier, IdempotencyKey, Recorded, RecordedRequest};
 pub use list::{ListStatement, list_text};
 pub use migrate::{Migration, Migrations, Status};
 pub use retry::retrying;

@@ -347,7 +347,7 @@ fn time(field: &str, text: &str) -> Result<Timestamp, Problem> {
 }
 
 /// What a caller is told. What happened inside is logged here, once.
-fn problem(error: Error) -> Problem {
+pub(crate) fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
         Code::Internal | Code::Unavailable | Code::Timeout => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use account::{AccountId, UserId};
-use base::Clock;
+use base::{Clock, Timestamp};
 use db::{Db, IdempotencyKey, Tx};
 use hierlock::{Locks, Target};
 use outbox::Outbox;
@@ -124,6 +124,14 @@ impl Entitlements {
         // An earlier change of this transaction may wait for the commit.
         tx.write().await?;
         Ok(store::get_in(tx, holding).await?.and_then(|found| found.balance()))
+    }
+
+    pub(crate) const fn db(&self) -> &Db {
+        &self.ledger.db
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.ledger.clock.now()
     }
 
     /// Checks what a caller asks for.

@@ -1,5 +1,7 @@
 //! The tables: the entitlements as they are, and the history of each.
 
+mod find;
+
 use account::{AccountId, Accounts, UserId};
 use base::Timestamp;
 use base::id::Uuid;
@@ -10,6 +12,8 @@ use sqlx::AssertSqlSafe;
 
 use crate::event;
 use crate::model::{Action, Change, Effect, Entitlement, Holding, State};
+
+pub(crate) use self::find::{Found, Place, Which, list_of_user, search};
 
 const GET: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND account_id = ? AND resource = ?";

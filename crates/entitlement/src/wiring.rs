@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use account::Accounts;
+use axum::Router;
 use bus::EventKind;
 use config::Reader;
 use db::{Db, Migrations};
@@ -12,11 +13,11 @@ use futures::future::LocalBoxFuture;
 use http_server::Right;
 use outbox::Outbox;
 use runtime::lifecycle::{Drain, LoopError};
-use service::{Context, Loop, OpenError, Opened, Role, Service, Settings};
+use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
-use crate::{Api, Entitlements, MIGRATIONS, Metrics, RevokeOnErase, events, routes};
+use crate::{Api, Entitlements, MIGRATIONS, Metrics, RevokeOnErase, events, operator, routes};
 
 /// To grant and revoke.
 pub const RIGHT: Right = Right::new("entitlements");
@@ -56,6 +57,10 @@ impl Service for Wiring {
         let allowed = Duration::from_secs(60)..=Duration::from_secs(365 * 86_400);
         let retention = reader.get_within("entitlement.idempotency_retention", allowed);
         settings.put(IdempotencyRetention(retention));
+    }
+
+    fn operator_routes(&self) -> Router<Provided> {
+        operator::operator_routes()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

@@ -6,6 +6,7 @@ use axum::extract::{Path, Query};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use base::error::Coded;
+use base::id::Uuid;
 use base::{Clock, Timestamp};
 use buffa::Message;
 use http_server::Problem;
@@ -92,6 +93,18 @@ impl Operator {
             tickets.push(self.summary(&id, &status));
         }
         Ok((tickets, count))
+    }
+
+    /// The tickets that a player made at the gateway: those that wait, and those assigned that can still be read. The oldest first.
+    pub async fn list_of_player(&self, user: Uuid) -> Result<Vec<TicketSummary>, Error> {
+        let mut tickets = Vec::new();
+        for (id, _) in self.store.of_player(user).await? {
+            let status = self.store.status(&id).await?;
+            tickets.push(self.summary(&id, &status));
+        }
+        let age = |ticket: &TicketSummary| ticket.age_seconds.unwrap_or_default();
+        tickets.sort_by(|a, b| age(b).total_cmp(&age(a)));
+        Ok(tickets)
     }
 
     /// One ticket, with its state and why it is in it.
@@ -261,11 +274,22 @@ fn problem(error: Error) -> Problem {
 }
 
 #[derive(Deserialize)]
-struct Limit {
+struct ListQuery {
+    /// Only those of this player.
+    user_id: Option<String>,
     limit: Option<usize>,
 }
 
-async fn list(Open(operator): Open<Operator>, Query(query): Query<Limit>) -> Result<Json<Value>, Problem> {
+async fn list(
+    Open(operator): Open<Operator>,
+    Query(query): Query<ListQuery>,
+) -> Result<Json<Value>, Problem> {
+    if let Some(user) = &query.user_id {
+        let bad = || Error::Invalid("user_id is not an id of ours: a UUID is expected".to_owned());
+        let user = user.parse().map_err(|_| problem(bad()))?;
+        let tickets = operator.list_of_player(user).await.map_err(problem)?;
+        return Ok(Json(json!({ "count": tickets.len(), "tickets": tickets })));
+    }
     let (tickets, count) = operator.list(query.limit.unwrap_or(LISTED)).await.map_err(problem)?;
     Ok(Json(json!({ "tickets": tickets, "count": count })))
 }

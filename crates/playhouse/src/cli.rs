@@ -2,6 +2,7 @@
 
 mod drops;
 mod notifications;
+mod players;
 
 use std::path::PathBuf;
 
@@ -15,6 +16,7 @@ pub(crate) use drops::{CreateDrop, Drops, DropsCommand, Switch, WhichDrop};
 pub(crate) use notifications::{
     Broadcasts, BroadcastsCommand, Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand,
 };
+pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
 
 /// The backend that an online game needs around its game servers.
 ///
@@ -40,6 +42,8 @@ pub enum Command {
     Webhooks(Webhooks),
     Broadcasts(Broadcasts),
     Drops(Drops),
+    Users(Users),
+    Entitlements(Entitlements),
     Tickets(Tickets),
     Allocations(Allocations),
     Token(Token),
@@ -328,11 +332,11 @@ pub struct Token {
 
 /// Look at matchmaking tickets and mend them
 ///
-/// Asks a running process at its admin port, which listen.admin says where it is: any process with a matchmaking role, or
-/// `playhouse dev`.
+/// Asks a running process at its admin port, whose address is listen.admin. Any process answers the same.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse tickets list
+  playhouse tickets list --user 0198c0de-0000-7000-8000-000000000001
   playhouse tickets show dbt8pcfejq8o287bsa0g
   playhouse tickets --admin http://10.0.0.7:8082 release dbt8pcfejq8o287bsa0g")]
 pub struct Tickets {
@@ -346,6 +350,9 @@ pub struct Tickets {
 pub enum TicketsCommand {
     /// The tickets that take part in matchmaking, the longest waiting first
     List {
+        /// Only those of this player: those that wait, and those assigned that can still be read
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
         /// How many at most
         #[arg(long, default_value_t = 100)]
         limit: usize,

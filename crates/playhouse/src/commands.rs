@@ -8,12 +8,14 @@ mod dev;
 mod dlq;
 mod doctor;
 mod drops;
+mod entitlements;
 mod locks;
 mod migrate;
 mod outbox;
 mod serve;
 mod tickets;
 mod token;
+mod users;
 mod webhooks;
 
 use std::path::PathBuf;
@@ -21,6 +23,7 @@ use std::path::PathBuf;
 use ::config::{ENV_PREFIX, Layers, Loaded, Problems, load};
 use anyhow::Context;
 use clap::CommandFactory;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::cli::{Cli, Command, From, Set};
@@ -63,6 +66,8 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Dlq(args) => runtime()?.block_on(dlq::run(args)),
         Command::Broadcasts(args) => runtime()?.block_on(broadcasts::run(args)),
         Command::Drops(args) => runtime()?.block_on(drops::run(args)),
+        Command::Users(args) => runtime()?.block_on(users::run(args)),
+        Command::Entitlements(args) => runtime()?.block_on(entitlements::run(args)),
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),
@@ -116,6 +121,16 @@ fn settings(layers: Layers) -> anyhow::Result<Loaded<Settings>> {
 /// A list in an answer of the admin port.
 fn items<'a>(found: &'a Value, name: &str) -> &'a [Value] {
     found[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// How to ask for the next page, if there is one.
+fn next_page(found: &Value) -> Option<String> {
+    found["next"].as_str().map(|next| format!("\nthere is more: --after '{next}'"))
+}
+
+/// A text as a part of a path.
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 fn text(value: &Value) -> &str {

@@ -6,7 +6,7 @@ use anyhow::{Context, bail};
 use reqwest::{Client, Method, RequestBuilder};
 use serde_json::Value;
 
-use super::{layers, settings};
+use super::{encoded, layers, settings};
 use crate::cli::From;
 
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -53,4 +53,14 @@ impl Admin {
         }
         Ok(body)
     }
+}
+
+/// A path with the parameters that are given.
+pub(super) fn query<'a>(
+    path: &str,
+    given: impl IntoIterator<Item = (&'a str, Option<&'a String>)>,
+) -> String {
+    let given = given.into_iter().filter_map(|(name, value)| Some(format!("{name}={}", encoded(value?))));
+    let given: Vec<String> = given.collect();
+    if given.is_empty() { path.to_owned() } else { format!("{path}?{}", given.join("&")) }
 }

@@ -21,6 +21,10 @@ async fn help_is_worth_reading() {
         "drops pace",
         "drops schedule",
         "drops verify-order",
+        "users",
+        "entitlements",
+        "entitlements history",
+        "tickets",
         "token",
         "completions",
     ] {

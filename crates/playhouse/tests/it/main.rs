@@ -17,6 +17,7 @@ mod notifications;
 mod open_match;
 mod otlp;
 mod outages;
+mod players;
 mod services;
 mod shop;
 mod tickets;
