@@ -9,16 +9,20 @@ use bus::EventKind;
 use db::Migrations;
 use entitlement::Entitlements;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
 use outbox::Outbox;
-use service::{Context, HomePart, OpenError, Opened, PlayerRoute, Provided, Role, Service, Settings};
+use service::{
+    Context, HomePart, OpenError, Opened, PlayerRoute, Provided, Role, Service, Settings, Standing,
+    StandingError,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use crate::gauges::{DropMetrics, Gauges};
 use crate::http::{Api, operator_routes, service_routes};
 use crate::orders::Orders;
+use crate::standing::standing;
 use crate::stock::Stock;
 use crate::worker::Worker;
 use crate::{
@@ -77,6 +81,16 @@ impl Service for Wiring {
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
         settings.put(reader.section::<Config>("drops"));
+    }
+
+    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async move {
+            match provided.find::<Orders>() {
+                Some(orders) => standing(&orders).await,
+                None => Ok(Standing::default()),
+            }
+        }
+        .boxed()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

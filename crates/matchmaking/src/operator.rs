@@ -9,11 +9,12 @@ use base::error::Coded;
 use base::id::Uuid;
 use base::{Clock, Timestamp};
 use buffa::Message;
+use fleet::Fleet;
 use http_server::Problem;
 use proto::openmatch;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use service::{Open, Provided};
+use service::{Open, Provided, Role};
 
 use crate::engine::Profile;
 use crate::error::Error;
@@ -28,6 +29,10 @@ const LISTED: usize = 100;
 const HELD_BACK: &str = "no engine fetches tickets: matches that the database has not recorded take \
                          matchmaking.max_unrecorded; bring the database back";
 
+/// Why nobody looks at tickets.
+const NO_ENGINE: &str =
+    "no process has the role matchmaking-engine: nobody makes matches; `playhouse status` shows who runs";
+
 /// The operator's view of matchmaking.
 #[derive(Clone, Debug)]
 pub struct Operator {
@@ -36,6 +41,8 @@ pub struct Operator {
     /// How many tickets are considered when it is explained why one waits.
     limit: usize,
     clock: Clock,
+    /// Who runs, if that is known.
+    fleet: Option<Fleet>,
 }
 
 /// What a ticket is doing.
@@ -81,7 +88,12 @@ impl Operator {
     pub fn new(store: Store, profiles: Vec<Profile>, limit: usize, clock: Clock) -> Self {
         // Whatever the roles of this process: an `Any` is shown as what it is.
         wire::register_types();
-        Self { store, profiles: profiles.into(), limit, clock }
+        Self { store, profiles: profiles.into(), limit, clock, fleet: None }
+    }
+
+    /// The same view, which also knows whether an engine runs.
+    pub fn with_fleet(self, fleet: Fleet) -> Self {
+        Self { fleet: Some(fleet), ..self }
     }
 
     /// The oldest tickets that take part, and how many there are in all.
@@ -107,6 +119,11 @@ impl Operator {
         Ok(tickets)
     }
 
+    /// Whether too many matches are unrecorded for tickets to be fetched.
+    pub(crate) async fn is_held_back(&self) -> Result<bool, Error> {
+        self.store.is_held_back().await
+    }
+
     /// One ticket, with its state and why it is in it.
     pub async fn show(&self, id: &str) -> Result<TicketReport, Error> {
         let id = parse(id)?;
@@ -115,7 +132,10 @@ impl Operator {
             return Err(Error::NotFound(id));
         }
         let summary = self.summary(&id, &status);
-        let why = self.why(&id, summary.state, &status).await?;
+        let mut why = self.why(&id, summary.state, &status).await?;
+        if matches!(summary.state, TicketState::Waiting | TicketState::Pending) && !self.has_engine().await {
+            why.insert(0, NO_ENGINE.to_owned());
+        }
         let ticket =
             status.found.data.as_ref().and_then(|data| openmatch::Ticket::decode_from_slice(data).ok());
         let assignment = status
@@ -210,8 +230,16 @@ impl Operator {
         })
     }
 
+    /// Whether an engine runs, as far as anybody knows.
+    async fn has_engine(&self) -> bool {
+        match &self.fleet {
+            Some(fleet) => fleet.has(Role::MatchmakingEngine).await.unwrap_or(true),
+            None => true,
+        }
+    }
+
     /// What went wrong when the assigners of these profiles were asked last.
-    async fn assigner_failures(
+    pub(crate) async fn assigner_failures(
         &self,
         concerns: impl Fn(&str) -> bool,
     ) -> Result<Vec<String>, Error> {

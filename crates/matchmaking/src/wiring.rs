@@ -7,13 +7,15 @@ use ::config::Reader;
 use axum::Router;
 use bus::EventKind;
 use db::Migrations;
+use fleet::Fleet;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use outbox::Outbox;
 use redis_store::{Redis, RedisUrl};
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
+use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings, Standing, StandingError};
 
 use crate::allocation::{self, GiveBack, Sweeper};
+use crate::standing::standing;
 use crate::store::Redises;
 use crate::{
     Allocations, Config, Engine, Frontend, MIGRATIONS, Metrics, Operator, Players, Recorder, Store, events,
@@ -54,6 +56,16 @@ impl Service for Wiring {
         settings.put(settings.get::<Config>().clone().or_demo());
     }
 
+    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async move {
+            match (provided.find::<Operator>(), provided.find::<Allocations>()) {
+                (Some(operator), Some(allocations)) => standing(&operator, &allocations).await,
+                _ => Ok(Standing::default()),
+            }
+        }
+        .boxed()
+    }
+
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
         open(context).boxed_local()
     }
@@ -73,7 +85,12 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     let assigners = config.assigners(clock).map_err(unusable)?;
     let profiles = config.profiles(&assigners).map_err(unusable)?;
     let fetched = config.engine.fetch_limit;
-    context.provide(Operator::new(store.clone(), profiles.clone(), fetched, clock.clone()))?;
+    let operator = Operator::new(store.clone(), profiles.clone(), fetched, clock.clone());
+    // A program that embeds matchmaking may do without.
+    context.provide(match context.provided.find::<Fleet>() {
+        Some(fleet) => operator.with_fleet(fleet),
+        None => operator,
+    })?;
     let queue = config.abandoned.clone();
     let allocations = Allocations::new(db.clone(), outbox.clone(), queue, clock.clone(), metrics.clone());
     context.provide(allocations.clone())?;

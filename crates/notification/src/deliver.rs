@@ -90,6 +90,10 @@ impl Deliveries {
         Self(Arc::new(Inner { queues, streams, webhooks, check }))
     }
 
+    pub(crate) fn queues(&self) -> [&Queue; 3] {
+        self.0.queues.all()
+    }
+
     /// Adds the deliveries of what was made. Those to streams are claimed by this process.
     pub(crate) fn push(&self, tx: &mut Tx, process: ProcessId, made: &[MadeOne]) {
         let (mut live, mut log, mut webhook) = (Vec::new(), Vec::new(), Vec::new());

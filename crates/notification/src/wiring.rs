@@ -9,12 +9,16 @@ use axum::Router;
 use bus::Bus;
 use db::Migrations;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StreamConfig};
+use service::{
+    Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, Standing, StandingError,
+    StreamConfig,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
+use crate::standing::standing;
 use crate::{
     Api, Broadcasts, ChannelQueues, Check, Config, Deliveries, EraseInbox, Inbox, Intake, MIGRATIONS,
     Metrics, Notifications, Parts, Rules, Watch, Webhooks, Wrong, operator, routes,
@@ -66,6 +70,16 @@ impl Service for Wiring {
             "it must be longer than bus.max_age: an event that the bus still has, and that nobody remembers, would be told again"
                 .to_owned()
         });
+    }
+
+    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async move {
+            match provided.find::<Notifications>() {
+                Some(notifications) => standing(&notifications).await,
+                None => Ok(Standing::default()),
+            }
+        }
+        .boxed()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

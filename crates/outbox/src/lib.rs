@@ -25,6 +25,7 @@
 mod event;
 mod operator;
 mod relay;
+mod standing;
 mod wiring;
 
 use base::Clock;

@@ -6,10 +6,11 @@ use axum::Router;
 use config::Reader;
 use db::Migrations;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
+use futures::future::{BoxFuture, LocalBoxFuture};
+use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings, Standing, StandingError};
 
 use crate::operator::{self, Operator};
+use crate::standing::standing;
 use crate::{Config, MIGRATIONS, Metrics, Outbox, Relay, TABLE};
 
 /// The loop that publishes events. Loops that append to the outbox stop before it.
@@ -39,6 +40,16 @@ impl Service for Wiring {
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
         settings.put(OutboxConfig(reader.section("outbox")));
+    }
+
+    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async move {
+            match provided.find::<Outbox>() {
+                Some(outbox) => standing(&outbox).await,
+                None => Ok(Standing::default()),
+            }
+        }
+        .boxed()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

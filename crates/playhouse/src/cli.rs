@@ -36,6 +36,7 @@ pub enum Command {
     Migrate(Migrate),
     Config(Config),
     Doctor(Doctor),
+    Status(Status),
     Locks(Locks),
     Outbox(Outbox),
     Dlq(Dlq),
@@ -136,6 +137,20 @@ pub struct Config {
 pub struct Doctor {
     #[command(flatten)]
     pub from: From,
+}
+
+/// Show which processes run, which roles nobody has, and what waits for you
+///
+/// Asks a running process at its admin port, whose address is listen.admin. Any process answers the same. Exits with 1 if anything fails: an
+/// expected role that nobody has (process.expected_roles), events that have failed, a webhook that is disabled, an assigner that fails.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse status
+  playhouse status --json
+  playhouse status --admin http://10.0.0.7:8082")]
+pub struct Status {
+    #[command(flatten)]
+    pub at: AtAdmin,
 }
 
 /// Make, check and watch the rows that locks are taken on

@@ -13,6 +13,7 @@ mod locks;
 mod migrate;
 mod outbox;
 mod serve;
+mod status;
 mod tickets;
 mod token;
 mod users;
@@ -60,6 +61,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Serve(args) => serve::run(args),
         Command::Migrate(args) => runtime()?.block_on(migrate::run(args)),
         Command::Config(args) => config::run(&args),
+        Command::Status(args) => runtime()?.block_on(status::run(args)),
         Command::Doctor(args) => runtime()?.block_on(doctor::run(args)),
         Command::Locks(args) => runtime()?.block_on(locks::run(args)),
         Command::Outbox(args) => runtime()?.block_on(outbox::run(args)),

@@ -7,6 +7,7 @@ use crate::start::locks;
 
 /// Every service, in the order in which they are opened and their tables are made.
 pub(crate) const SERVICES: Services = Services(&[
+    &fleet::Wiring,
     &outbox::Wiring,
     &account::Wiring,
     &entitlement::Wiring,

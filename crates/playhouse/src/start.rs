@@ -51,6 +51,7 @@ impl Start {
             admin(readiness.clone(), metrics.clone()).merge(operator_routes.with_state(provided.clone()));
         let server = Server::new(settings.shared.listen.limits.clone(), &metrics);
         let gateway = sockets.url(Listener::Gateway);
+        let admin_at = sockets.admin.local_addr().unwrap_or(settings.shared.listen.admin);
         server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
 
         let reach = Reach { timeout: settings.lifecycle.start_timeout };
@@ -64,6 +65,7 @@ impl Start {
             metrics: metrics.clone(),
             readiness,
             reach,
+            admin: admin_at,
             gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document(services) }),
             services,
             provided,

@@ -21,6 +21,7 @@ mod reach;
 mod role;
 mod services;
 mod settings;
+mod standing;
 
 use axum::Router;
 use base::Clock;
@@ -29,7 +30,7 @@ use bus::EventKind;
 use config::Reader;
 use db::Migrations;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
 use utoipa::openapi::OpenApi;
 
@@ -45,6 +46,7 @@ pub use reach::Reach;
 pub use role::{Role, Roles};
 pub use services::Services;
 pub use settings::{Settings, StoreConfigs, StreamConfig};
+pub use standing::{Lease, Standing, StandingError};
 
 /// A service of the program. All methods but [`open`](Self::open) only declare: no store is open when they are called.
 pub trait Service: Sync {
@@ -107,6 +109,11 @@ pub trait Service: Sync {
         _clock: &'a Clock,
     ) -> LocalBoxFuture<'a, Vec<Examined>> {
         async { Vec::new() }.boxed_local()
+    }
+
+    /// Says what waits for an operator, for `playhouse status`. It asks the shared stores through what it provides itself.
+    fn standing<'a>(&'a self, _provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async { Ok(Standing::default()) }.boxed()
     }
 
     /// Opens it on open stores, and provides what other services and its own routes use.

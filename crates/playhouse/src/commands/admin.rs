@@ -24,6 +24,11 @@ impl Admin {
         }))
     }
 
+    /// At this address.
+    pub(super) fn at(address: &str) -> Self {
+        Self(format!("http://{address}"))
+    }
+
     pub(super) fn url(&self) -> &str {
         &self.0
     }

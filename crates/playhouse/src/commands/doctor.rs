@@ -4,7 +4,11 @@ use base::Clock;
 use base::finding::{Finding, Verdict};
 use service::{Examined, StoreConfigs};
 
-use super::{Outcome, layers, settings};
+use reqwest::Method;
+use serde_json::Value;
+
+use super::admin::Admin;
+use super::{Outcome, items, layers, settings, text};
 use crate::cli::Doctor;
 use crate::services::{SERVICES, migrations};
 use crate::{Settings, answer};
@@ -16,6 +20,7 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
     for service in SERVICES.iter() {
         examined.extend(service.examine(&settings.shared, &clock).await);
     }
+    examined.extend(examine_fleet(&settings).await);
     for Examined { name, place, findings } in &examined {
         answer(&format!("{name:<8} {place}"))?;
         for finding in findings {
@@ -39,6 +44,34 @@ async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
         examined("hot", redis_store.url.to_string(), redis_store::examine(redis_store, clock).await),
         examined("bus", bus.url.to_string(), bus::examine(bus, clock).await),
     ]
+}
+
+/// Judges the fleet as `playhouse status` does: a process that runs is asked. If none answers, the database knows at least who runs.
+async fn examine_fleet(settings: &Settings) -> Option<Examined> {
+    let config: &fleet::Config = settings.shared.get();
+    let (running, findings) = fleet::examine(&settings.shared.stores.db, &config.expected).await?;
+    for process in &running {
+        let admin = Admin::at(&process.admin);
+        if let Ok(status) = admin.ask(Method::GET, "/status").await {
+            let findings = items(&status, "findings").iter().map(finding).collect();
+            return Some(Examined { name: "status", place: admin.url().to_owned(), findings });
+        }
+    }
+    // Before the first start, and beside an embedded store that no process has, nothing is wrong.
+    if running.is_empty() && settings.shared.stores.db.url.is_embedded() {
+        return None;
+    }
+    Some(Examined { name: "fleet", place: "rows of db".to_owned(), findings })
+}
+
+fn finding(told: &Value) -> Finding {
+    let what = format!("{}: {}", text(&told["part"]), text(&told["what"]));
+    let advice = told["advice"].as_str().unwrap_or_default();
+    match text(&told["verdict"]) {
+        "good" => Finding::good(what),
+        "warning" => Finding::warning(what, advice),
+        _ => Finding::failure(what, advice),
+    }
 }
 
 fn locks_at(settings: &Settings) -> String {

@@ -9,6 +9,7 @@ async fn help_is_worth_reading() {
         "migrate",
         "config",
         "doctor",
+        "status",
         "locks",
         "locks provision",
         "dlq",

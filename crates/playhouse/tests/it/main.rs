@@ -20,6 +20,7 @@ mod outages;
 mod players;
 mod services;
 mod shop;
+mod status;
 mod tickets;
 
 use std::collections::HashMap;
