@@ -62,7 +62,7 @@ async fn find(
 ) -> Result<Json<Found>, Problem> {
     let text = query.find.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let text = text.ok_or_else(|| {
-        invalid("Say whom to find: a user id, an account id, what the issuer calls them, or a display name.")
+        invalid("Say which user to find: by a user id, an account id, what the issuer calls them, or a display name.")
     })?;
     let after = query.after.as_deref().map(|after| {
         after.parse::<UserId>().map_err(|_| invalid("after is the `next` of an earlier answer."))

@@ -135,7 +135,7 @@ on_both_stores! {
     the_service_is_given_the_players_and_gives_each_data_of_their_own,
 }
 
-/// The data reaches the ticket of its player, and whoever watches it, and nobody else.
+/// The data reaches the ticket of its player and the streams that watch it, and nobody else.
 async fn the_service_is_given_the_players_and_gives_each_data_of_their_own(world: World) {
     let answer = |question: &Value| {
         let mut items = servers(question);

@@ -64,10 +64,10 @@ async fn examine_fleet(settings: &Settings) -> Option<Examined> {
     Some(Examined { name: "fleet", place: "rows of db".to_owned(), findings })
 }
 
-fn finding(told: &Value) -> Finding {
-    let what = format!("{}: {}", text(&told["part"]), text(&told["what"]));
-    let advice = told["advice"].as_str().unwrap_or_default();
-    match text(&told["verdict"]) {
+fn finding(shown: &Value) -> Finding {
+    let what = format!("{}: {}", text(&shown["part"]), text(&shown["what"]));
+    let advice = shown["advice"].as_str().unwrap_or_default();
+    match text(&shown["verdict"]) {
         "good" => Finding::good(what),
         "warning" => Finding::warning(what, advice),
         _ => Finding::failure(what, advice),
