@@ -43,11 +43,12 @@ const APPENDING: [&str; 5] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 20] = [
+const OTHERS: [&str; 21] = [
     "drops-gauges",
     "drops-reconciler",
     "drops-reservations",
     "drops-webhooks",
+    "fleet-heartbeat",
     "idempotency-keeper",
     "identity-keys",
     "limits-sweep",
