@@ -10,7 +10,7 @@ use base::error::{Coded, chain};
 use http_server::{Body, Caller, Problem, Query, Right};
 use utoipa::OpenApi;
 
-use self::shape::OfUser;
+pub(crate) use self::shape::OfUser;
 pub use self::shape::{
     AccountAnswer, AccountRequest, AccountsAnswer, AuditAnswer, AuditRecordAnswer, AuditRequest, BanRequest,
     IdentityRequest, SignInAnswer, SignInRequest, UserAnswer,
@@ -34,6 +34,7 @@ const LISTED: u32 = 100;
         unlink_identity,
         ban_user,
         unban_user,
+        end_sessions,
         erase_user,
         list_audit
     ),
@@ -51,6 +52,7 @@ pub fn routes(accounts: Accounts) -> Router {
         .route("/users/{user_id}/identities", post(link_identity).delete(unlink_identity))
         .route("/users/{user_id}/ban", post(ban_user))
         .route("/users/{user_id}/unban", post(unban_user))
+        .route("/users/{user_id}/end-sessions", post(end_sessions))
         .route("/users/{user_id}/erase", post(erase_user))
         .route("/users/{user_id}/audit", get(list_audit));
     Router::new().nest("/internal/v1", routes).with_state(accounts)
@@ -206,7 +208,7 @@ async fn unlink_identity(
 
 /// Ban a user
 ///
-/// Done again it changes nothing, unless it is for another reason.
+/// Ends the user's sessions for good. Done again it changes nothing, unless it is for another reason.
 #[utoipa::path(
     post, path = "/internal/v1/users/{user_id}/ban", tag = "account", params(("user_id" = Uuid, Path)),
     request_body = BanRequest,
@@ -244,6 +246,27 @@ async fn unban_user(
 ) -> Result<StatusCode, Problem> {
     caller.require(Right::OPERATOR)?;
     accounts.unban(user, &actor(&caller)).await.map_err(problem)?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// End all sessions of a user
+///
+/// Every browser of the user has to sign in again. Access tokens of the issuer are not ended: revoke them there.
+#[utoipa::path(
+    post, path = "/internal/v1/users/{user_id}/end-sessions", tag = "account", params(("user_id" = Uuid, Path)),
+    responses(
+        (status = 204, description = "Ended: within `gateway.user_cache` no process accepts them"),
+        (status = 404, description = "There is no such user"),
+        (status = 409, description = "The user was erased"),
+    )
+)]
+async fn end_sessions(
+    caller: Caller,
+    State(accounts): State<Accounts>,
+    OfUser(user): OfUser,
+) -> Result<StatusCode, Problem> {
+    caller.require(Right::OPERATOR)?;
+    accounts.end_sessions(user, &actor(&caller)).await.map_err(problem)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -294,10 +317,14 @@ fn actor(caller: &Caller) -> String {
 }
 
 /// What the caller is told. The cause, if there is one, is for the log.
-fn problem(error: Error) -> Problem {
+pub(crate) fn problem(error: Error) -> Problem {
     match &error {
         Error::Db(_) | Error::OnErase { .. } | Error::Event(_) if error.is_passing() => {
-            tracing::warn!(cause = chain(&error), "a call to the accounts failed, and may be tried again");
+            tracing::warn!(
+                outage = "accounts",
+                cause = chain(&error),
+                "a call to the accounts failed, and may be tried again"
+            );
         }
         Error::Db(_) | Error::OnErase { .. } | Error::Event(_) => {
             tracing::error!(cause = chain(&error), "a call to the accounts failed");

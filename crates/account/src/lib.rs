@@ -20,6 +20,7 @@
 //!   making an account shares the user with others, so it excludes those.
 //! - **Erasing leaves nothing personal**, here or with any [`OnErase`], or else everything. What stays is the row of the user
 //!   without anything in it, and the audit records, which never had anything personal in them.
+//! - **A ban ends the user's sessions** in its transaction ([`OnSessionsEnd`]), so that lifting it brings none of them back.
 //! - **A ban cannot be got around** by freeing an identity of the banned user: linking and unlinking are refused.
 //!
 //! # When something fails
@@ -32,6 +33,7 @@ mod error;
 pub mod event;
 pub mod http;
 mod model;
+mod operator;
 mod operators;
 mod retry;
 mod service;
@@ -45,10 +47,10 @@ pub use error::Error;
 pub use event::events;
 pub use http::{Api, routes};
 pub use model::{
-    Account, AccountId, AuditId, AuditRecord, DEFAULT_ACCOUNT, Role, SignIn, SignedIn, UserId, UserState,
-    UserView,
+    Account, AccountId, AuditId, AuditRecord, DEFAULT_ACCOUNT, LinkedIdentity, Role, SignIn, SignedIn,
+    UserId, UserState, UserView,
 };
-pub use operators::OnErase;
+pub use operators::{OnErase, OnSessionsEnd};
 pub use wiring::{RIGHT, Wiring};
 
 /// The tables. Each has the user's id, by which a database in several pieces is divided.
@@ -78,6 +80,24 @@ pub const MIGRATIONS: Migrations = Migrations {
             name: "user_audit",
             sqlite: include_str!("../migrations/sqlite/0004_user_audit.sql"),
             mysql: include_str!("../migrations/mysql/0004_user_audit.sql"),
+        },
+        Migration {
+            version: 5,
+            name: "users_by_name",
+            sqlite: include_str!("../migrations/sqlite/0005_users_by_name.sql"),
+            mysql: include_str!("../migrations/mysql/0005_users_by_name.sql"),
+        },
+        Migration {
+            version: 6,
+            name: "identities_by_subject",
+            sqlite: include_str!("../migrations/sqlite/0006_identities_by_subject.sql"),
+            mysql: include_str!("../migrations/mysql/0006_identities_by_subject.sql"),
+        },
+        Migration {
+            version: 7,
+            name: "accounts_by_id",
+            sqlite: include_str!("../migrations/sqlite/0007_accounts_by_id.sql"),
+            mysql: include_str!("../migrations/mysql/0007_accounts_by_id.sql"),
         },
     ],
 };

@@ -65,6 +65,14 @@ pub struct UserView {
     pub created_at: Timestamp,
 }
 
+/// By what a user signs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LinkedIdentity {
+    pub issuer: String,
+    pub subject: String,
+    pub linked_at: Timestamp,
+}
+
 /// An account of a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {

@@ -1,4 +1,4 @@
-//! What operators do to users: ban, unban, erase, look at what was done.
+//! What operators do to users: ban, unban, end their sessions, erase, look at what was done.
 
 use std::sync::PoisonError;
 
@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use crate::model::{ACTOR, REASON};
 use crate::retry::retrying;
 use crate::service::{existing, note};
-use crate::{Accounts, AuditRecord, Error, UserId, UserState, event, store};
+use crate::{Accounts, AuditRecord, Error, LinkedIdentity, UserId, UserState, UserView, event, store};
 
 const BANNED: &str = "user.banned";
 const UNBANNED: &str = "user.unbanned";
 const ERASED: &str = "user.erased";
+const SESSIONS_ENDED: &str = "sessions.ended";
 
 /// More are not listed at once.
 const MOST_RECORDS: u32 = 1_000;
@@ -27,8 +28,16 @@ pub trait OnErase: Send + Sync {
     fn erase<'a>(&'a self, tx: &'a mut Tx, user: UserId) -> BoxFuture<'a, Result<(), Error>>;
 }
 
+/// A part of the product that keeps sessions of users.
+///
+/// It is called under the user's exclusive lock, and perhaps again if the transaction is tried again. An error undoes the whole change.
+pub trait OnSessionsEnd: Send + Sync {
+    /// Records in this transaction that all sessions of the user that have begun are over.
+    fn end_sessions<'a>(&'a self, tx: &'a mut Tx, user: UserId) -> BoxFuture<'a, Result<(), Error>>;
+}
+
 impl Accounts {
-    /// Keeps a user from signing in. Another reason replaces the one before.
+    /// Keeps a user from signing in, and ends their sessions for good. Another reason replaces the one before.
     pub async fn ban(&self, user: UserId, reason: &str, actor: &str) -> Result<(), Error> {
         let (reason, actor) = (REASON.check(reason)?, ACTOR.check(actor)?);
         retrying(|| self.try_ban(user, reason, actor)).await
@@ -44,6 +53,7 @@ impl Accounts {
                 UserState::Banned | UserState::Active => {}
             }
             store::set_state(&mut tx, user, UserState::Banned, Some(reason)).await?;
+            self.end_sessions_in(&mut tx, user).await?;
             // Not the reason: it may name somebody.
             note(&mut tx, user, actor, BANNED, change(before.state, UserState::Banned)).await?;
             self.tell(&mut tx, user, &event::banned(user))?;
@@ -74,6 +84,33 @@ impl Accounts {
         self.bounded(unbanning).await
     }
 
+    /// Ends all sessions of a user that have begun. The user may sign in again.
+    pub async fn end_sessions(&self, user: UserId, actor: &str) -> Result<(), Error> {
+        let actor = ACTOR.check(actor)?;
+        retrying(|| self.try_end_sessions(user, actor)).await
+    }
+
+    async fn try_end_sessions(&self, user: UserId, actor: &str) -> Result<(), Error> {
+        let mut tx = self.begin_with(user).await?;
+        let ending = async move {
+            if existing(&mut tx, user).await?.state == UserState::Erased {
+                return Err(Error::Erased(user));
+            }
+            self.end_sessions_in(&mut tx, user).await?;
+            note(&mut tx, user, actor, SESSIONS_ENDED, json!({})).await?;
+            Ok(tx.commit().await?)
+        };
+        self.bounded(ending).await
+    }
+
+    async fn end_sessions_in(&self, tx: &mut Tx, user: UserId) -> Result<(), Error> {
+        let parts = self.on_sessions_end.read().unwrap_or_else(PoisonError::into_inner).clone();
+        for part in parts {
+            part.end_sessions(tx, user).await?;
+        }
+        Ok(())
+    }
+
     /// Removes everything personal of a user, here and with every [`OnErase`], or nothing at all.
     pub async fn erase(&self, user: UserId, actor: &str) -> Result<(), Error> {
         let actor = ACTOR.check(actor)?;
@@ -97,6 +134,28 @@ impl Accounts {
             Ok(tx.commit().await?)
         };
         self.bounded(erasing).await
+    }
+
+    /// Finds users by their id, the id of one of their accounts, a subject, or a display name. Returns those behind an id, in the order
+    /// of their ids.
+    pub async fn search(
+        &self,
+        text: &str,
+        after: Option<UserId>,
+        limit: u32,
+    ) -> Result<Vec<UserView>, Error> {
+        let after = after.map(|user| *user.as_uuid()).unwrap_or_default();
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            Ok(store::find(&mut connection, text, after, limit.clamp(1, MOST_RECORDS)).await?)
+        };
+        self.bounded(reading).await
+    }
+
+    /// By what a user signs in. None once the user is erased.
+    pub async fn identities(&self, user: UserId) -> Result<Vec<LinkedIdentity>, Error> {
+        let reading = async { Ok(store::linked_identities(&mut self.db.connection().await?, user).await?) };
+        self.bounded(reading).await
     }
 
     /// What was done to a user, the last first. It stays when the user is erased.

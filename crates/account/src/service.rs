@@ -15,7 +15,8 @@ use crate::event::{self, Data};
 use crate::model::{ACCOUNT_NAME, ACTOR, Claims, Identity};
 use crate::retry::retrying;
 use crate::{
-    Account, AccountId, DEFAULT_ACCOUNT, Error, OnErase, SignIn, SignedIn, UserId, UserState, UserView, store,
+    Account, AccountId, DEFAULT_ACCOUNT, Error, OnErase, OnSessionsEnd, SignIn, SignedIn, UserId, UserState,
+    UserView, store,
 };
 
 const LINKED: &str = "identity.linked";
@@ -33,17 +34,25 @@ pub struct Inner {
     clock: Clock,
     /// Registered while services are opened, read when a user is erased.
     pub(crate) on_erase: RwLock<Vec<Arc<dyn OnErase>>>,
+    /// Registered while services are opened, read when the sessions of a user end.
+    pub(crate) on_sessions_end: RwLock<Vec<Arc<dyn OnSessionsEnd>>>,
 }
 
 impl Accounts {
     /// The locks are those that go with the store, and the outbox is one in it.
     pub fn new(db: Db, locks: Locks, outbox: Outbox, clock: Clock) -> Self {
-        Self(Arc::new(Inner { db, locks, outbox, clock, on_erase: RwLock::default() }))
+        let (on_erase, on_sessions_end) = (RwLock::default(), RwLock::default());
+        Self(Arc::new(Inner { db, locks, outbox, clock, on_erase, on_sessions_end }))
     }
 
     /// Registers a part of the product that keeps something of users. Parts erase in the order in which they are registered.
     pub fn on_erase(&self, part: Arc<dyn OnErase>) {
         self.on_erase.write().unwrap_or_else(PoisonError::into_inner).push(part);
+    }
+
+    /// Registers a part of the product that keeps sessions of users.
+    pub fn on_sessions_end(&self, part: Arc<dyn OnSessionsEnd>) {
+        self.on_sessions_end.write().unwrap_or_else(PoisonError::into_inner).push(part);
     }
 
     /// Finds the user of an identity, and makes one if it has none yet.
@@ -65,6 +74,22 @@ impl Accounts {
             _ => {
                 let user = self.sign_in(sign_in).await?.user;
                 let accounts = self.accounts(user.id).await?;
+                Ok((user, accounts))
+            }
+        }
+    }
+
+    /// As [`sign_in_with_accounts`](Self::sign_in_with_accounts), for an identity that has signed in before: nobody is registered. Fails with
+    /// [`Error::UnknownIdentity`] if its user was erased since.
+    pub async fn find_with_accounts(&self, sign_in: &SignIn) -> Result<(UserView, Vec<Account>), Error> {
+        let claims = Claims::checked(sign_in)?;
+        let reading =
+            async { Ok(store::user_and_accounts(&mut self.db.connection().await?, &claims.identity).await?) };
+        match self.bounded(reading).await? {
+            None => Err(Error::UnknownIdentity),
+            Some((user, accounts)) if !claims.differ_from(&user) => Ok((active(user)?, accounts)),
+            Some((user, accounts)) => {
+                let user = retrying(|| self.bounded(self.welcome_back(user.clone(), &claims))).await?.user;
                 Ok((user, accounts))
             }
         }

@@ -1,6 +1,7 @@
 //! The SQL of the tables.
 
 mod audit;
+mod search;
 
 use base::Timestamp;
 use base::id::Uuid;
@@ -11,6 +12,7 @@ use crate::model::{Claims, Identity};
 use crate::{Account, AccountId, Role, UserId, UserState, UserView};
 
 pub(crate) use self::audit::{audit, insert_audit};
+pub(crate) use self::search::{find, linked_identities};
 
 db::row! {
     struct UserRow {

@@ -21,6 +21,9 @@ open_match = "127.0.0.1:0"
 trusted_proxies = ["127.0.0.1"]
 [db]
 migrate = true
+# OPERATOR_TOKEN, below.
+[operators.bench]
+token_hash = "cfb9016d96a8fd106b75650df86018ba3697308f4a8fb1d407909f50c59f0b9b"
 [telemetry]
 log = "warn"
 [gateway.limits]
@@ -29,6 +32,9 @@ read = "10000/s burst 1000000"
 write = "10000/s burst 1000000"
 stream = "10000/s burst 1000000"
 "#;
+
+/// The token of the operator that the configuration has.
+pub const OPERATOR_TOKEN: &str = "ph_operator-for-benches-only";
 
 /// Returns where the product is, once `cargo build --release --package playhouse` has built it.
 pub fn product() -> PathBuf {

@@ -256,4 +256,17 @@ mod tests {
             assert!(matches!(event.full_subject("p"), Err(Error::Event(_))), "{wrong}");
         }
     }
+
+    #[test]
+    fn no_message_breaks_the_intake() {
+        let whole = event().encode().unwrap();
+        let bare = Event { key: None, traceparent: None, ..event() }.encode().unwrap();
+        testkit::fuzz("cloud-events", &[whole, bare], |input| {
+            let Ok(event) = Event::decode("match.made", input) else { return false };
+            // What was read can be written, and is read again as the same.
+            let again = Event::decode("match.made", &event.encode().unwrap()).unwrap();
+            assert_eq!((again.id, &again.kind, &again.data), (event.id, &event.kind, &event.data));
+            true
+        });
+    }
 }

@@ -6,6 +6,8 @@
 //!
 //! Defaults live in the reference document and nowhere else. What nobody asked for is an unknown key.
 //!
+//! A value that may be secret can stand in a file of its own: every such key has a second one, `KEY_file`, in all layers.
+//!
 //! Some tables are named by the user, as in `[matchmaking.profiles.duel]`. [`Reader::tables`] reads them all. The reference
 //! has them once, under the name `NAME`: its table is the template of them all, with their defaults and their meaning.
 
@@ -16,6 +18,7 @@ mod network;
 mod problem;
 mod reader;
 mod secret;
+mod secret_file;
 mod setting;
 mod store_url;
 mod unknown;
@@ -40,14 +43,17 @@ pub trait Section: Sized {
 pub struct Loaded<T> {
     pub config: T,
     pub effective: Effective,
+    /// What is allowed and should not be done: secrets on the command line.
+    pub warnings: Vec<String>,
 }
 
 /// Reads the whole configuration from all layers, or says everything that is wrong with it.
 pub fn load<T: Section>(layers: Layers) -> Result<Loaded<T>, Problems> {
     let mut state = reader::State::new(layers);
     let config = T::read(&mut Reader::root(&mut state));
+    let warnings = std::mem::take(&mut state.warnings);
     let effective = state.finish()?;
-    Ok(Loaded { config, effective })
+    Ok(Loaded { config, effective, warnings })
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@ use crate::document::{TEMPLATE, child_of};
 use crate::effective::Effective;
 use crate::layers::{Layers, env_name};
 use crate::problem::{Origin, Problem, Problems};
+use crate::secret::REDACTED;
+use crate::secret_file::{self, file_key};
 use crate::setting::{Setting, Value};
 
 /// The longest name that a user may give a table.
@@ -35,6 +37,7 @@ pub(crate) struct State {
     pub(crate) templates: BTreeSet<String>,
     effective: Effective,
     pub(crate) problems: Vec<Problem>,
+    pub(crate) warnings: Vec<String>,
     /// Keys whose value was refused: what depends on them is not judged as well.
     refused: BTreeSet<String>,
 }
@@ -211,16 +214,40 @@ impl<'a> Reader<'a> {
         let key = format!("{}{name}", self.prefix);
         let found = if self.is_template {
             self.state.templates.insert(key.clone());
-            self.state.lookup_in_file(&key)
+            if T::is_secret() {
+                self.state.templates.insert(file_key(&key));
+            }
+            self.state.lookup_in_file(&key, T::is_secret())
         } else {
-            let found = self.state.lookup(&key, &format!("{}{name}", self.template));
-            let origin = found.as_ref().map_or(Origin::Default, |(_, origin)| origin.clone());
+            let found = self.state.lookup(&key, &format!("{}{name}", self.template), T::is_secret());
+            let origin = match &found {
+                Ok(found) => found.as_ref().map_or(Origin::Default, |(_, origin)| origin.clone()),
+                Err(problem) => problem.origin.clone(),
+            };
+            if T::is_secret() {
+                self.state.read.insert(file_key(&key), origin.clone());
+            }
             self.state.read.insert(key.clone(), origin);
             found
         };
-        let (value, origin) = found?;
+        let (value, origin) = match found {
+            Ok(found) => found?,
+            Err(problem) => {
+                if !self.state.problems.contains(&problem) {
+                    self.state.problems.push(problem);
+                }
+                self.state.refused.insert(key);
+                return None;
+            }
+        };
         match T::parse(&value) {
-            Ok(value) => Some(value),
+            Ok(parsed) => {
+                // The path of a file is no secret.
+                if !matches!(value, Value::Content(_)) {
+                    self.warn_of_secret(&key, &parsed, &origin);
+                }
+                Some(parsed)
+            }
             // The template's own reading has told.
             Err(_) if self.is_refused_template(name, &origin) => {
                 self.state.refused.insert(key);
@@ -240,12 +267,29 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// Warns of a secret on the command line. A URL without a password is none.
+    fn warn_of_secret<T: Setting>(&mut self, key: &str, value: &T, origin: &Origin) {
+        if let Origin::Flag(flag) = origin
+            && T::is_secret()
+            && value.show().contains(REDACTED)
+        {
+            let variable = env_name(&file_key(key));
+            self.state.warnings.push(format!(
+                "{flag} {key}: every user of this machine can read a secret on the command line; put it into a file and name \
+                 that: {variable}=FILE"
+            ));
+        }
+    }
+
     /// Whether a value was taken from the file's template, where it was refused already.
     fn is_refused_template(&self, name: &str, origin: &Origin) -> bool {
         let key = format!("{}{name}", self.template);
         !self.is_template
             && self.state.refused.contains(&key)
-            && self.state.lookup_in_file(&key).is_some_and(|(_, place)| place == *origin)
+            && self
+                .state
+                .lookup_in_file(&key, false)
+                .is_ok_and(|found| found.is_some_and(|(_, place)| place == *origin))
     }
 
     fn show(&mut self, name: &str, shown: Option<String>) {
@@ -276,25 +320,39 @@ impl State {
             templates: BTreeSet::new(),
             effective: Effective::default(),
             problems,
+            warnings: Vec::new(),
             refused: BTreeSet::new(),
         }
     }
 
-    fn lookup(&self, key: &str, template: &str) -> Option<(Value, Origin)> {
-        if let Some(flag) = self.layers.flags.get(key) {
-            return Some((Value::Word(flag.value.clone()), Origin::Flag(flag.name.clone())));
+    /// Finds the value of a key in the topmost layer that has it. A key that may hold a secret is also found as the file that has it.
+    fn lookup(&self, key: &str, template: &str, is_secret: bool) -> Found {
+        let flag = |key: &str| {
+            let flag = self.layers.flags.get(key)?;
+            Some((Value::Word(flag.value.clone()), Origin::Flag(flag.name.clone())))
+        };
+        if let Some(found) = either(key, is_secret, flag)? {
+            return Ok(Some(found));
         }
-        let variable = env_name(key);
-        if let Some(value) = self.layers.env.get(&variable) {
-            return Some((Value::Word(value.clone()), Origin::Env(variable)));
+        let variable = |key: &str| {
+            let variable = env_name(key);
+            Some((Value::Word(self.layers.env.get(&variable)?.clone()), Origin::Env(variable)))
+        };
+        if let Some(found) = either(key, is_secret, variable)? {
+            return Ok(Some(found));
         }
-        self.lookup_in_file(key).or_else(|| self.lookup_in_file(template))
+        match self.lookup_in_file(key, is_secret)? {
+            None => self.lookup_in_file(template, is_secret),
+            found => Ok(found),
+        }
     }
 
-    fn lookup_in_file(&self, key: &str) -> Option<(Value, Origin)> {
-        let (path, document) = self.layers.file.as_ref()?;
-        let entry = document.entries.get(key)?;
-        Some((entry.value.clone(), Origin::file(path, &entry.place)))
+    fn lookup_in_file(&self, key: &str, is_secret: bool) -> Found {
+        either(key, is_secret, |key| {
+            let (path, document) = self.layers.file.as_ref()?;
+            let entry = document.entries.get(key)?;
+            Some((entry.value.clone(), Origin::file(path, &entry.place)))
+        })
     }
 
     /// The tables directly below a path of the file, sorted by name, the template first.
@@ -324,4 +382,24 @@ impl State {
         });
         Err(Problems(self.problems))
     }
+}
+
+/// A value and where it was given, or what is wrong with the file that should have it.
+type Found = Result<Option<(Value, Origin)>, Problem>;
+
+/// Finds the value of a key in one layer: as it stands there, or in the file that the layer names.
+fn either(key: &str, is_secret: bool, given: impl Fn(&str) -> Option<(Value, Origin)>) -> Found {
+    let value = given(key);
+    let Some((named, origin)) = is_secret.then(|| given(&file_key(key))).flatten() else { return Ok(value) };
+    let problem = |what: String| {
+        let message = format!("{}: {what}", file_key(key));
+        Problem { origin: origin.clone(), message, help: None }
+    };
+    if value.is_some() {
+        return Err(problem(format!("{key} is given as well; give one of them")));
+    }
+    let (Value::Text(path) | Value::Word(path)) = named else {
+        return Err(problem("expected the path of a file".to_owned()));
+    };
+    secret_file::read(&path).map(|content| Some((content, origin.clone()))).map_err(problem)
 }

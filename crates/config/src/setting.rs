@@ -17,6 +17,8 @@ pub enum Value {
     List(Vec<Value>),
     /// From the environment or a flag, where everything is text: may be taken for a number, a flag or a list.
     Word(String),
+    /// The content of a file that holds a secret: a text, or a list with an item per line.
+    Content(String),
     /// Something that no setting accepts.
     Other(String),
 }
@@ -28,6 +30,7 @@ impl fmt::Display for Value {
             Self::Integer(number) => write!(f, "{number}"),
             Self::Float(number) => write!(f, "{number}"),
             Self::Bool(flag) => write!(f, "{flag}"),
+            Self::Content(_) => f.write_str("the content of a file"),
             Self::Other(what) => f.write_str(what),
             Self::List(items) => {
                 let items: Vec<String> = items.iter().map(ToString::to_string).collect();
@@ -70,7 +73,7 @@ impl Setting for String {
 
     fn parse(value: &Value) -> Result<Self, Rejected> {
         match value {
-            Value::Text(text) | Value::Word(text) => Ok(text.clone()),
+            Value::Text(text) | Value::Word(text) | Value::Content(text) => Ok(text.clone()),
             _ => Err(Rejected::default()),
         }
     }
@@ -286,7 +289,7 @@ impl Setting for Url {
     }
 }
 
-/// In a file `["a", "b"]`; in the environment or a flag `a,b`.
+/// In a file `["a", "b"]`; in the environment or a flag `a,b`; in a file of secrets an item per line.
 impl<T: Setting> Setting for Vec<T> {
     fn expected() -> String {
         format!("a list, each item {}", T::expected())
@@ -297,6 +300,10 @@ impl<T: Setting> Setting for Vec<T> {
             Value::List(items) => items.iter().map(T::parse).collect(),
             Value::Word(words) => {
                 words.split(',').map(|word| T::parse(&Value::Word(word.trim().to_owned()))).collect()
+            }
+            Value::Content(text) => {
+                let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+                lines.map(|line| T::parse(&Value::Text(line.to_owned()))).collect()
             }
             _ => Err(Rejected::default()),
         }

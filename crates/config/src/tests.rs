@@ -106,7 +106,7 @@ fn flags_win_over_environment_over_file() {
             ("PLAYHOUSE_LIFE_ROLES", "x, y"),
         ]))
         .with_flag("--set", "db.max_connections", "40");
-    let Loaded { config, effective } = load::<Example>(layers).unwrap();
+    let Loaded { config, effective, .. } = load::<Example>(layers).unwrap();
     assert_eq!(config.max_connections, 40);
     assert_eq!(config.life.grace, Duration::from_secs(120));
     assert_eq!(config.life.roles, ["x", "y"]);
@@ -207,7 +207,7 @@ fn variables_that_kubernetes_makes_are_no_mistakes() {
 #[test]
 fn secrets_are_never_shown() {
     let layers = with_file("[db]\npassword = \"hunter2\"\n");
-    let Loaded { config, effective } = load::<Example>(layers).unwrap();
+    let Loaded { config, effective, .. } = load::<Example>(layers).unwrap();
     assert_eq!(config.password.as_ref().map(Secret::expose), Some("hunter2"));
     assert!(!format!("{config:?}{effective}{effective:?}").contains("hunter2"));
     for wrong in [
@@ -224,8 +224,120 @@ fn secrets_are_never_shown() {
         assert!(!shown.contains("2222"), "{shown}");
     }
     let url = url::Url::parse("mysql://u:pa%20ss@db/x?ssl-mode=required&token=abc&n=5").unwrap();
-    assert_eq!(redacted(&url), "mysql://u:***@db/x?ssl-mode=required&token=***&n=5");
-    assert_eq!(redacted(&"nats://token@h:1".parse().unwrap()), "nats://***@h:1");
+    assert_eq!(redacted(&url), "mysql://u:***@db/x?ssl-mode=required&token=***&n=***");
+    let shown = |text: &str| redacted(&text.parse().unwrap());
+    assert_eq!(shown("nats://token@h:1"), "nats://***@h:1");
+    assert_eq!(shown("redis://h:1/0?pin=4711&tls=true"), "redis://h:1/0?pin=***&tls=true");
+    assert_eq!(
+        shown("https://hooks.example.com/services/T0A1/B0A2/aBcDeFgHiJkL"),
+        "https://hooks.example.com/services/***/***/***"
+    );
+    let long = "https://h/hook/abcdefghijklmnopqrstuvwxyzabcdefghijklmn#4711";
+    assert_eq!(shown(long), "https://h/hook/***#***");
+    let issuer = "https://id.example.com/realms/playhouse/v1/.well-known";
+    assert_eq!(shown(issuer), issuer);
+}
+
+/// A file of a secret, until it is dropped.
+struct SecretFile(std::path::PathBuf);
+
+impl SecretFile {
+    fn with(content: &[u8]) -> Self {
+        static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+        let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("playhouse-secret-{}-{number}", std::process::id()));
+        std::fs::write(&path, content).unwrap();
+        Self(path)
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().unwrap()
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn with_variable(layers: Layers, name: &str, value: &str) -> Layers {
+    layers.with_env([(name.to_owned(), value.to_owned())])
+}
+
+#[test]
+fn a_secret_may_stand_in_a_file_of_its_own() {
+    let file = SecretFile::with(b"hunter2\n");
+    let path = file.path();
+    let exposed = |layers: Layers| {
+        let Loaded { config, effective, warnings } = load::<Example>(layers).unwrap();
+        assert!(!format!("{config:?}{effective}{effective:?}{warnings:?}").contains("hunter2"));
+        (config.password.unwrap().expose().to_owned(), effective.to_string(), warnings)
+    };
+    let (password, effective, _) =
+        exposed(with_variable(Layers::new(REFERENCE), "PLAYHOUSE_DB_PASSWORD_FILE", path));
+    assert_eq!(password, "hunter2", "without the newline at the end");
+    assert!(effective.contains("password = \"***\"") && effective.contains("# PLAYHOUSE_DB_PASSWORD_FILE"));
+    let in_file = with_file(&format!("[db]\npassword_file = {path:?}\n"));
+    assert_eq!(exposed(in_file).0, "hunter2");
+    let (password, _, warnings) =
+        exposed(with_file("[db]\npassword = \"other\"\n").with_flag("--set", "db.password_file", path));
+    assert_eq!(
+        (password.as_str(), warnings.len()),
+        ("hunter2", 0),
+        "a higher layer counts, and a path is no secret"
+    );
+    // Only what may be secret has a file.
+    let wrong = problems(with_variable(Layers::new(REFERENCE), "PLAYHOUSE_LIFE_GRACE_FILE", path));
+    assert!(wrong.join("").contains("PLAYHOUSE_LIFE_GRACE_FILE: no such setting"), "{wrong:?}");
+}
+
+#[test]
+fn a_mistake_in_a_secret_file_names_the_file_and_never_its_content() {
+    let mistake = |content: &[u8]| {
+        let file = SecretFile::with(content);
+        let path = file.path();
+        let layers = with_variable(Layers::new(REFERENCE), "PLAYHOUSE_DB_PASSWORD_FILE", path);
+        let found = problems(layers).join("\n");
+        assert!(found.contains("PLAYHOUSE_DB_PASSWORD_FILE: db.password_file: the file"), "{found}");
+        assert!(found.contains(path) && !found.contains("2222"), "{found}");
+        found
+    };
+    assert!(mistake(b"").contains("is empty"));
+    assert!(mistake(b"\n").contains("is empty"));
+    assert!(mistake(b"2222\xff").contains("is not text"));
+    assert!(mistake(&b"2222".repeat(20_000)).contains("is longer than 65536 bytes"));
+    let missing = with_variable(Layers::new(REFERENCE), "PLAYHOUSE_DB_PASSWORD_FILE", "/nowhere/at/all");
+    assert!(problems(missing).join("").contains("\"/nowhere/at/all\" cannot be read"));
+    let file = SecretFile::with(b"2222");
+    let path = file.path();
+    let both = with_file(&format!("[db]\npassword = \"2222\"\npassword_file = {path:?}\n"));
+    let both = problems(both).join("");
+    assert!(
+        both.contains("db.password is given as well; give one of them") && !both.contains("2222"),
+        "{both}"
+    );
+}
+
+#[test]
+fn a_list_of_secrets_has_one_per_line() {
+    let value = Value::Content("one,1\n\n two\r\nthree".to_owned());
+    let secrets: Vec<Secret> = Setting::parse(&value).unwrap();
+    assert_eq!(secrets.iter().map(Secret::expose).collect::<Vec<_>>(), ["one,1", "two", "three"]);
+}
+
+#[test]
+fn a_secret_on_the_command_line_is_warned_of() {
+    let warnings = |key: &str, value: &str| {
+        load::<Example>(Layers::new(REFERENCE).with_flag("--set", key, value)).unwrap().warnings
+    };
+    let [warning] = <[String; 1]>::try_from(warnings("db.password", "hunter2")).unwrap();
+    assert!(
+        warning.contains("--set db.password") && warning.contains("PLAYHOUSE_DB_PASSWORD_FILE"),
+        "{warning}"
+    );
+    assert!(!warning.contains("hunter2"));
+    assert_eq!(warnings("life.grace", "3s"), Vec::<String>::new());
 }
 
 #[test]
@@ -271,4 +383,30 @@ fn what_is_in_force_is_shown_in_the_order_of_the_reference() {
     let shown = load::<Backwards>(Layers::new(REFERENCE)).unwrap().effective.to_string();
     let lines: Vec<&str> = shown.lines().filter_map(|line| line.split([' ', '#']).next()).collect();
     assert_eq!(lines, ["[listen]", "gateway", "", "[db]", "url", "", "[life]", "grace", "delay"]);
+}
+
+#[test]
+fn no_text_breaks_the_reading_of_a_configuration() {
+    let samples = [
+        REFERENCE.to_owned(),
+        every_key(REFERENCE),
+        "[db]\nurl = \"mysql://u:p@h/d\"\n[\"a.b\".c]\nx = [1, {y = 2}]\n".to_owned(),
+        "db.password_file = \"/dev/null\"\nlife = { grace = \"1h30m\", share = 1e999 }\n".to_owned(),
+    ];
+    testkit::fuzz("config-text", &samples, |input| {
+        let text = String::from_utf8_lossy(input);
+        let value = Value::Word(text.clone().into_owned());
+        let _ = (Duration::parse(&value), ByteSize::parse(&value), text.parse::<Network>());
+        if let Ok(url) = url::Url::parse(&text) {
+            let shown = redacted(&url);
+            assert!(
+                url.password()
+                    .is_none_or(|secret| secret.len() < 4 || !shown.contains(&format!(":{secret}@")))
+            );
+        }
+        match load::<Example>(with_file(&text)) {
+            Ok(_) => true,
+            Err(problems) => problems.to_string().is_empty(),
+        }
+    });
 }

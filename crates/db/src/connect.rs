@@ -12,7 +12,7 @@ use hierlock::{Locks, Target};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, Executor, MySql, Pool, SqlSafeStr, Sqlite};
+use sqlx::{AssertSqlSafe, ConnectOptions, Executor, MySql, Pool, SqlSafeStr, Sqlite};
 use tokio::time::{Instant, timeout};
 
 use crate::config::lock_path;
@@ -320,6 +320,7 @@ fn sqlite_options(path: &Path) -> SqliteConnectOptions {
         .foreign_keys(true)
         .busy_timeout(SQLITE_BUSY)
         .statement_cache_capacity(STATEMENT_CACHE)
+        .disable_statement_logging()
 }
 
 async fn sqlite_readers(options: SqliteConnectOptions, config: &Config) -> Result<SqlitePool, Error> {

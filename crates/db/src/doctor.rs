@@ -35,6 +35,7 @@ async fn look(config: &Config, sets: &[Migrations], clock: &Clock) -> Result<Vec
     match db.dialect() {
         Dialect::Sqlite => findings.push(judge_integrity(&db).await?),
         Dialect::MySql => {
+            findings.push(judge_fit(&db).await?);
             findings.extend(judge_durability(&db).await?);
             findings.push(judge_connections(&db, config.max_connections + READINESS).await?);
             findings.push(Finding::clock(db.now().await?.distance(clock.now())));
@@ -55,6 +56,16 @@ fn judge_version(found: &str) -> Finding {
     Finding::when(recent_enough, found, || {
         Finding::failure(format!("{found} is too old"), "use MySQL 8.0 or newer, or MariaDB 10.6 or newer")
     })
+}
+
+async fn judge_fit(db: &Db) -> Result<Finding, Error> {
+    match db.require_fit().await {
+        Ok(()) => Ok(Finding::good("skips rows that others have locked")),
+        Err(Error::Unfit(what)) => {
+            Ok(Finding::failure(what, "use MySQL 8.0 or newer, or MariaDB 10.6 or newer"))
+        }
+        Err(error) => Err(error),
+    }
 }
 
 async fn judge_integrity(db: &Db) -> Result<Finding, Error> {

@@ -28,6 +28,9 @@ pub enum Error {
     /// The store does not let us in.
     #[error("the database refuses the connection: {advice}")]
     Refused { advice: &'static str, source: sqlx::Error },
+    /// The server answers and cannot do what is asked of it.
+    #[error("{0}. Use MySQL 8.0 or newer, or MariaDB 10.6 or newer")]
+    Unfit(String),
     #[error(
         "{} is in use by another process. SQLite serves one process: stop the other one, choose another file, or give \
          db.url a mysql: URL to run several", .0.display()

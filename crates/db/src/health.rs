@@ -50,6 +50,11 @@ impl Health {
         Self { server, connection: tokio::sync::Mutex::new(Some(first)), outdated }
     }
 
+    /// How the server is connected to.
+    pub(crate) const fn options(&self) -> &MySqlConnectOptions {
+        &self.server
+    }
+
     /// Fails unless the server answers within `limit` and lets new sessions write.
     pub(crate) async fn check(&self, limit: Duration) -> Result<(), Error> {
         let checked = bounded(limit, async {

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use base::Timestamp;
 use base::id::Uuid;
 use sha2::{Digest, Sha256};
 use sqlx::AssertSqlSafe;
@@ -22,6 +23,8 @@ const RECORD: &str = "INSERT INTO idempotency_keys (key_hash, fingerprint, user_
 
 const EARLIER_OF: &str =
     "SELECT key_hash, fingerprint, answer FROM idempotency_keys WHERE key_hash IN ({list})";
+
+const RECORDED: &str = "SELECT user_id, answer, created_at FROM idempotency_keys WHERE key_hash = ?";
 
 const REMOVE_SQLITE: &str = "DELETE FROM idempotency_keys WHERE key_hash IN (SELECT key_hash FROM idempotency_keys \
     WHERE created_at < CAST(unixepoch('subsec') * 1000 AS INTEGER) - ? ORDER BY created_at LIMIT ?)";
@@ -91,8 +94,7 @@ impl IdempotencyKey {
         if !is_sound {
             return Err(BadKey);
         }
-        let hash = Sha256::new().chain_update(caller).chain_update([0]).chain_update(key).finalize();
-        Ok(Self { hash: hash.into(), fingerprint: request.finish() })
+        Ok(Self { hash: hash(caller, key), fingerprint: request.finish() })
     }
 
     /// The row of the key, for people.
@@ -153,12 +155,48 @@ impl IdempotencyKey {
     /// Records the answer when the transaction is committed. If that fails with [`Error::Duplicate`], somebody else was faster
     /// with the same key, under another lock: begin again.
     pub fn record(&self, tx: &mut Tx, user: &Uuid, answer: &str) {
-        let row = [self.hash[..].into(), self.fingerprint[..].into(), user.into(), answer.into(), Value::Now];
-        tx.insert_at_commit(RECORD, [row]);
+        Self::record_all(tx, [(self, user, answer)]);
+    }
+
+    /// Records several answers with one statement, each with its key and its user. As [`record`](Self::record), for many.
+    pub fn record_all<'a>(tx: &mut Tx, answers: impl IntoIterator<Item = (&'a Self, &'a Uuid, &'a str)>) {
+        let row = |(key, user, answer): (&'a Self, &'a Uuid, &'a str)| {
+            [key.hash[..].into(), key.fingerprint[..].into(), user.into(), answer.into(), Value::Now]
+        };
+        tx.insert_at_commit(RECORD, answers.into_iter().map(row));
     }
 }
 
+/// What is recorded under a key, for operators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecordedRequest {
+    pub user: Uuid,
+    pub answer: String,
+    pub recorded_at: Timestamp,
+}
+
+fn hash(caller: &str, key: &str) -> [u8; 32] {
+    Sha256::new().chain_update(caller).chain_update([0]).chain_update(key).finalize().into()
+}
+
 impl Db {
+    /// Reads what is recorded under a caller's key, whatever the request was. None if no request with it was done, or it is forgotten.
+    pub async fn recorded_request(&self, caller: &str, key: &str) -> Result<Option<RecordedRequest>, Error> {
+        let hash = hash(caller, key);
+        let reading = async {
+            let mut connection = self.connection().await?;
+            let row: Option<(Vec<u8>, String, i64)> = crate::on!(connection, raw => {
+                sqlx::query_as(RECORDED).bind(&hash[..]).fetch_optional(raw).await?
+            });
+            Ok(row.map(|(user, answer, at)| RecordedRequest {
+                user: Uuid::from_slice(&user).unwrap_or_default(),
+                answer,
+                recorded_at: Timestamp::from_millis(at),
+            }))
+        };
+        self.bounded(reading).await
+    }
+
     /// Forgets some of the keys that are older than this, and says how many.
     pub async fn forget_idempotency_keys(&self, age: Duration) -> Result<u64, Error> {
         let text = match self.dialect() {

@@ -101,8 +101,8 @@ impl Script {
         }
     }
 
-    /// Adds a statement: its head, up to `IN`, and a list of values. None for no values.
-    pub(crate) fn delete<'a>(
+    /// Adds a statement that deletes or updates: its head, up to `IN`, and a list of values. None for no values.
+    pub(crate) fn over_list<'a>(
         &mut self,
         dialect: Dialect,
         head: &str,
@@ -191,11 +191,19 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_deleted_by_a_list_of_values() {
+    fn rows_are_deleted_and_updated_by_a_list_of_values() {
         let mut script = Script::default();
-        script.delete(Dialect::MySql, "DELETE FROM t WHERE a", []);
-        script.delete(Dialect::MySql, "DELETE FROM t WHERE a", [Value::Bytes(&[1, 255]), Value::Integer(7)]);
-        assert_eq!(script.ending_with("COMMIT"), "DELETE FROM t WHERE a IN (X'01ff',7);\nCOMMIT");
+        script.over_list(Dialect::MySql, "DELETE FROM t WHERE a", []);
+        script.over_list(
+            Dialect::MySql,
+            "DELETE FROM t WHERE a",
+            [Value::Bytes(&[1, 255]), Value::Integer(7)],
+        );
+        script.over_list(Dialect::Sqlite, "UPDATE t SET b = 1 WHERE a", [Value::Integer(9)]);
+        assert_eq!(
+            script.ending_with("COMMIT"),
+            "DELETE FROM t WHERE a IN (X'01ff',7);\nUPDATE t SET b = 1 WHERE a IN (9);\nCOMMIT"
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 use crate::pooled::Pooled;
 use crate::script::Script;
 use crate::watched::Watched;
-use crate::{DbFuture, Dialect, Error, Value};
+use crate::{DbFuture, Dialect, Error, Value, mark};
 
 /// An open transaction. It is rolled back unless [`commit`](Self::commit) is called.
 ///
@@ -95,7 +95,9 @@ impl Tx {
     /// knows which: the caller has to look, or to do it again in a way that can be done twice.
     pub fn commit(self) -> DbFuture<'static, ()> {
         Box::pin(async move {
-            let Self { connection, lock: _held, locked: _, waiting, then, script } = self;
+            let dialect = self.dialect();
+            let Self { connection, lock: _held, locked: _, waiting, then, mut script } = self;
+            mark::add_to(&mut script, dialect);
             let text = AssertSqlSafe(script.ending_with("COMMIT")).into_sql_str();
             match connection {
                 Either::Sqlite(tx) => tx.commit(text).await?,
@@ -131,7 +133,25 @@ impl Tx {
     /// statement up to `IN`, and never made of what somebody sent.
     pub fn delete_at_commit<'a>(&mut self, head: &str, values: impl IntoIterator<Item = Value<'a>>) {
         let dialect = self.dialect();
-        self.script.delete(dialect, head, values);
+        self.script.over_list(dialect, head, values);
+    }
+
+    /// Updates the rows with these values when the transaction is committed, with the same message to the server. `head` is the
+    /// statement up to `IN`, and never made of what somebody sent.
+    pub fn update_at_commit<'a>(&mut self, head: &str, values: impl IntoIterator<Item = Value<'a>>) {
+        let dialect = self.dialect();
+        self.script.over_list(dialect, head, values);
+    }
+
+    /// Inserts rows when the transaction is committed, as [`insert_at_commit`](Self::insert_at_commit) does. The tail of the text says
+    /// what becomes of rows that exist.
+    pub fn upsert_at_commit<'a, const N: usize>(
+        &mut self,
+        text: InsertText<'_>,
+        rows: impl IntoIterator<Item = [Value<'a>; N]>,
+    ) {
+        let dialect = self.dialect();
+        self.script.insert(dialect, text.head, rows, text.tail);
     }
 
     /// Writes now what was to be inserted at the commit so far: a server takes messages up to some size only, and a transaction

@@ -92,9 +92,6 @@ pub enum Error {
     #[error(transparent)]
     Line(#[from] redis_store::Error),
     /// A mistake of ours.
-    #[error("the answer of the entitlements cannot be read")]
-    UnreadableAnswer,
-    /// A mistake of ours.
     #[error("a batch gave no answer")]
     NoAnswer,
     /// A mistake of ours. The transaction is rolled back.
@@ -142,11 +139,7 @@ impl Coded for Error {
             Self::Entitlement(error) => error.code(),
             Self::Db(error) => error.code(),
             Self::Line(error) => error.code(),
-            Self::UnreadableAnswer
-            | Self::NoAnswer
-            | Self::Uneven { .. }
-            | Self::NoSeed
-            | Self::Encoding(_) => Code::Internal,
+            Self::NoAnswer | Self::Uneven { .. } | Self::NoSeed | Self::Encoding(_) => Code::Internal,
         }
     }
 }
@@ -171,5 +164,15 @@ impl Error {
             Self::Entitlement(error) => error.is_conflict(),
             _ => false,
         }
+    }
+
+    /// Returns whether the database is away or takes no writes, so that it is of no use to try again at once.
+    pub(crate) const fn is_away(&self) -> bool {
+        use db::Error::{ReadOnly, Unreachable};
+        matches!(
+            self,
+            Self::Db(Unreachable(_) | ReadOnly(_))
+                | Self::Entitlement(entitlement::Error::Db(Unreachable(_) | ReadOnly(_)))
+        )
     }
 }

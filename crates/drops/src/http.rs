@@ -10,14 +10,11 @@ mod stock;
 mod store;
 mod views;
 
-use axum::routing::{get, post, put};
-use axum::{Extension, Router};
+use axum::Router;
 use base::{Code, Timestamp};
 use http_server::Problem;
-use service::Provided;
+use service::{Access, OperatorRoute, Provided, RouteMethod};
 use utoipa::OpenApi;
-
-use self::actor::OnAdminListener;
 
 /// How many items a page has if the caller names no number, and at most.
 const LISTED: u32 = 100;
@@ -37,38 +34,49 @@ const MOST: u32 = 1_000;
 )]
 pub(crate) struct Api;
 
+/// What the paths of the service API begin with.
+const SERVICE_API: &str = "/internal/v1";
+
 /// The routes for services. Their callers have shown a token.
 pub(crate) fn service_routes() -> Router<Provided> {
-    Router::new().nest("/internal/v1", routes())
+    let routes = operator_routes().into_iter();
+    let routes = routes.fold(Router::new(), |all, route| all.route(route.row.path(), route.handler));
+    Router::new().nest(SERVICE_API, routes)
+}
+
+/// The routes by which services change something.
+pub(crate) fn audited_service_routes() -> Vec<(RouteMethod, String)> {
+    let rows = operator_routes().into_iter().map(|route| route.row);
+    let changes = rows.filter(|row| row.access() == Access::Change);
+    changes.map(|row| (row.method(), format!("{SERVICE_API}{}", row.path()))).collect()
 }
 
 /// The routes for operators, on the admin listener.
-pub(crate) fn operator_routes() -> Router<Provided> {
-    routes().layer(Extension(OnAdminListener))
-}
-
-fn routes() -> Router<Provided> {
-    Router::new()
-        .route("/drops", get(drops::list).post(drops::create))
-        .route("/drops/{drop_id}", get(drops::show))
-        .route("/drops/{drop_id}/schedule", post(drops::schedule))
-        .route("/drops/{drop_id}/open", post(drops::open))
-        .route("/drops/{drop_id}/pause", post(drops::pause))
-        .route("/drops/{drop_id}/resume", post(drops::resume))
-        .route("/drops/{drop_id}/close", post(drops::close))
-        .route("/drops/{drop_id}/cancel", post(drops::cancel))
-        .route("/drops/{drop_id}/everyone-waits", put(drops::everyone_waits))
-        .route("/drops/{drop_id}/message", put(drops::message))
-        .route("/drops/{drop_id}/pace", put(drops::pace))
-        .route("/drops/{drop_id}/terms", put(drops::terms))
-        .route("/drops/{drop_id}/stock", get(stock::levels).post(stock::adjust))
-        .route("/drops/{drop_id}/ledger", get(stock::ledger))
-        .route("/drops/{drop_id}/audit", get(stock::audit))
-        .route("/drops/{drop_id}/entries", get(line::entries))
-        .route("/drops/{drop_id}/rebuild", post(line::rebuild))
-        .route("/orders", get(orders::list))
-        .route("/refunds", get(orders::refunds))
-        .route("/orders/{order_id}/settle", post(orders::settle))
+pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
+    vec![
+        OperatorRoute::get("/drops", drops::list),
+        OperatorRoute::post("/drops", drops::create),
+        OperatorRoute::get("/drops/{drop_id}", drops::show),
+        OperatorRoute::post("/drops/{drop_id}/schedule", drops::schedule),
+        OperatorRoute::post("/drops/{drop_id}/open", drops::open),
+        OperatorRoute::post("/drops/{drop_id}/pause", drops::pause),
+        OperatorRoute::post("/drops/{drop_id}/resume", drops::resume),
+        OperatorRoute::post("/drops/{drop_id}/close", drops::close),
+        OperatorRoute::post("/drops/{drop_id}/cancel", drops::cancel),
+        OperatorRoute::put("/drops/{drop_id}/everyone-waits", drops::everyone_waits),
+        OperatorRoute::put("/drops/{drop_id}/message", drops::message),
+        OperatorRoute::put("/drops/{drop_id}/pace", drops::pace),
+        OperatorRoute::put("/drops/{drop_id}/terms", drops::terms),
+        OperatorRoute::get("/drops/{drop_id}/stock", stock::levels),
+        OperatorRoute::post("/drops/{drop_id}/stock", stock::adjust),
+        OperatorRoute::get("/drops/{drop_id}/ledger", stock::ledger),
+        OperatorRoute::get("/drops/{drop_id}/audit", stock::audit),
+        OperatorRoute::get("/drops/{drop_id}/entries", line::entries),
+        OperatorRoute::post("/drops/{drop_id}/rebuild", line::rebuild),
+        OperatorRoute::get("/orders", orders::list),
+        OperatorRoute::get("/refunds", orders::refunds),
+        OperatorRoute::post("/orders/{order_id}/settle", orders::settle),
+    ]
 }
 
 /// Reads an id in a path or a query.

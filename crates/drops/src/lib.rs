@@ -19,6 +19,7 @@ mod problem;
 mod provider;
 mod room;
 mod service;
+mod standing;
 pub mod stock;
 mod store;
 pub mod token;

@@ -21,6 +21,7 @@ use redis_store::{Error, RedisStore};
 
 use self::memory::Memory;
 use self::redis::Redis;
+pub(crate) use self::redis::TRIALS;
 use crate::DropId;
 use crate::model::Spot;
 

@@ -10,9 +10,10 @@
 //!
 //! # Invariants
 //! - **One transaction** for stock, reservation, order, entitlement, event and the provider's webhook id. All of it is true, or nothing is.
-//! - **The order of locks** is entitlement, order, reservation, entry, stock. The stock's row is last, so that it is held for one round
-//!   trip. A late payment locks the stock before the entry, since the stock decides. Where that meets another transaction, the database
-//!   ends one of the two and it is repeated.
+//! - **Requests that arrive together share a transaction** (ADR 18): payments of one drop that sell held units, and new orders. Any
+//!   other webhook, and any request that a group cannot serve, has a transaction of its own, with the same rules.
+//! - **The order of locks** is entitlement, order, reservation, stock, entry. The stock's row is locked right before the commit, so that
+//!   it is held for one round trip. A group skips the orders and reservations that somebody else holds.
 //! - **The order of arrival does not matter.** A webhook changes an order only to a later state: FAILED, then PAID or REFUND_DUE, then REFUNDED.
 //!   As long as there is stock, every permutation of webhooks ends in the same state, with the same counts.
 //! - **An order has one payment.** Another one that succeeds is a surplus payment: recorded, announced by an event, and listed until it is
@@ -26,7 +27,10 @@
 mod confirm;
 mod event;
 mod grant;
+mod group;
 mod model;
+mod pay;
+mod sell;
 mod settle;
 pub(crate) mod store;
 
@@ -37,10 +41,13 @@ use base::{Clock, Timestamp};
 use db::{Db, Tx};
 use entitlement::Entitlements;
 use outbox::Outbox;
-use runtime::fault;
+use runtime::telemetry::TraceContext;
 
+use self::group::{Groups, Payment};
+use self::pay::NewOrder;
+use crate::check;
 use crate::error::Error;
-use crate::stock::{self, ReservationState, Stock};
+use crate::stock::Stock;
 use crate::{OrderId, ReservationId};
 
 pub use event::{OrderChanged, PaymentChanged, events};
@@ -49,7 +56,8 @@ pub use model::{ListOrders, Order, OrderState, Outcome, RefundDue, Webhook, Webh
 
 /// How many orders a list may have.
 const MAX_LIST: u32 = 1_000;
-/// As long as the columns that hold it.
+/// As long as the columns that hold them.
+const MAX_ID: usize = 255;
 const MAX_ACTOR: usize = 100;
 /// How many webhooks are removed with one transaction.
 const PRUNE_AT_ONCE: u32 = 1_000;
@@ -57,6 +65,14 @@ const PRUNE_AT_ONCE: u32 = 1_000;
 /// The orders of all drops. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Orders {
+    recorder: Recorder,
+    /// None: each request has a transaction of its own.
+    groups: Option<Groups>,
+}
+
+/// The transactions of orders.
+#[derive(Clone, Debug)]
+struct Recorder {
     db: Db,
     stock: Stock,
     entitlements: Entitlements,
@@ -66,7 +82,19 @@ pub struct Orders {
 
 impl Orders {
     pub fn new(db: Db, stock: Stock, entitlements: Entitlements, outbox: Outbox, clock: Clock) -> Self {
-        Self { db, stock, entitlements, outbox, clock }
+        let recorder = Recorder { db, stock, entitlements, outbox, clock };
+        Self { groups: Some(Groups::new(&recorder)), recorder }
+    }
+
+    /// Gives each request a transaction of its own: what groups are compared with.
+    #[must_use]
+    pub fn one_by_one(self) -> Self {
+        Self { groups: None, ..self }
+    }
+
+    /// Returns how many payments wait for the group before theirs.
+    pub fn waiting_payments(&self) -> usize {
+        self.groups.as_ref().map_or(0, Groups::waiting)
     }
 
     /// Orders `quantity` units of a reservation, or all of it. The amount is their price as it is now. There is one order per reservation:
@@ -77,56 +105,31 @@ impl Orders {
         reservation: ReservationId,
         quantity: Option<i64>,
     ) -> Result<Order, Error> {
-        db::retrying(Error::is_conflict, || self.db.bounded(self.try_pay(user, reservation, quantity))).await
+        let request = NewOrder::new(user, reservation, quantity);
+        if let Some(groups) = &self.groups
+            && let Some(answer) = groups.pay(request.clone()).await
+        {
+            return answer;
+        }
+        self.recorder.pay_alone(&request).await
     }
 
-    async fn try_pay(&self, user: UserId, id: ReservationId, quantity: Option<i64>) -> Result<Order, Error> {
-        let mut tx = self.db.begin().await?;
-        let found = stock::store::lock(&mut tx, id).await?.filter(|(found, _)| found.user == user);
-        let (reservation, has_ended) = found.ok_or(Error::UnknownReservation(id))?;
-        // The reservation is locked before its order is written, so there is one order.
-        if let Some(order) = store::of_reservation(&mut tx, id).await? {
-            return match quantity {
-                Some(quantity) if quantity != order.quantity => {
-                    Err(Error::OtherQuantity { ordered: order.quantity })
-                }
-                _ => Ok(order),
-            };
+    /// Records a webhook of the payment provider, once per id. The caller has verified who sent it.
+    ///
+    /// Refused without effect: an unknown order, a wrong amount or currency, the refund of a payment that is not known. A second payment
+    /// that succeeds for an order must be refunded: see [`refunds_due`](Self::refunds_due).
+    pub async fn record(&self, webhook: &Webhook) -> Result<Outcome, Error> {
+        check::text("id", &webhook.id, MAX_ID)?;
+        check::text("payment_id", &webhook.payment, MAX_ID)?;
+        if let Some(groups) = &self.groups {
+            let order = self.find(webhook.order).await?.ok_or(Error::UnknownOrder(webhook.order))?;
+            if webhook.sells(&order)
+                && let Some(answer) = groups.confirm(Payment::new(webhook.clone(), order)).await
+            {
+                return answer;
+            }
         }
-        let quantity = quantity.unwrap_or(reservation.quantity);
-        if !(1..=reservation.quantity).contains(&quantity) {
-            let what = format!("is 1 to {}, not {quantity}", reservation.quantity);
-            return Err(Error::Invalid { field: "quantity", what });
-        }
-        if reservation.state != ReservationState::Held || has_ended {
-            return Err(Error::ReservationEnded(id));
-        }
-        let sale = stock::store::sale_in(&mut tx, reservation.drop).await?;
-        let sale = sale.ok_or(Error::NoSuchDrop(reservation.drop))?;
-        let too_much =
-            || Error::Invalid { field: "quantity", what: "costs more than can be paid".to_owned() };
-        let order = Order {
-            id: OrderId::generate(),
-            drop: reservation.drop,
-            reservation: id,
-            user,
-            account: reservation.account,
-            state: OrderState::Pending,
-            quantity,
-            amount: sale.price.checked_mul(quantity).ok_or_else(too_much)?,
-            currency: sale.currency,
-            payment: None,
-            granted_at: None,
-            settled_by: None,
-            created_at: self.clock.now(),
-            version: 1,
-        };
-        store::add(&mut tx, &order);
-        self.append(&mut tx, &order, &sale.resource)?;
-        fault::point("drops.pay.uncommitted");
-        tx.commit().await?;
-        fault::point("drops.pay.committed");
-        Ok(order)
+        self.recorder.record_alone(webhook).await
     }
 
     /// Reads an order of a user.
@@ -138,16 +141,17 @@ impl Orders {
     /// Lists the orders of a user that are older than `before`, the newest first.
     pub async fn list(&self, user: UserId, before: Option<OrderId>, limit: u32) -> Result<Vec<Order>, Error> {
         let reading = async {
-            Ok(store::of_user(&mut self.db.connection().await?, user, before, limited(limit)).await?)
+            Ok(store::of_user(&mut self.recorder.db.connection().await?, user, before, limited(limit))
+                .await?)
         };
-        self.db.bounded(reading).await
+        self.recorder.db.bounded(reading).await
     }
 
     /// Lists orders in a state, of all drops or of one, the oldest first.
     pub async fn in_state(&self, which: ListOrders) -> Result<Vec<Order>, Error> {
         let which = ListOrders { limit: limited(which.limit), ..which };
-        let reading = async { Ok(store::in_state(&mut self.db.connection().await?, which).await?) };
-        let found: Result<Vec<(Order, Timestamp)>, Error> = self.db.bounded(reading).await;
+        let reading = async { Ok(store::in_state(&mut self.recorder.db.connection().await?, which).await?) };
+        let found: Result<Vec<(Order, Timestamp)>, Error> = self.recorder.db.bounded(reading).await;
         Ok(found?.into_iter().map(|(order, _)| order).collect())
     }
 
@@ -155,7 +159,8 @@ impl Orders {
     pub async fn prune_webhooks(&self, retention: Duration) -> Result<u64, Error> {
         let mut pruned = 0;
         loop {
-            let pruning = || self.db.bounded(store::prune_webhooks(&self.db, retention, PRUNE_AT_ONCE));
+            let db = &self.recorder.db;
+            let pruning = || db.bounded(store::prune_webhooks(db, retention, PRUNE_AT_ONCE));
             let some = db::retrying(db::Error::is_conflict, pruning).await?;
             pruned += some;
             if some < u64::from(PRUNE_AT_ONCE) {
@@ -165,20 +170,36 @@ impl Orders {
     }
 
     async fn find(&self, id: OrderId) -> Result<Option<Order>, Error> {
+        self.recorder.find(id).await
+    }
+}
+
+impl Recorder {
+    async fn find(&self, id: OrderId) -> Result<Option<Order>, Error> {
         self.db.bounded(async { Ok(store::find(&mut self.db.connection().await?, id).await?) }).await
     }
 
-    /// Writes a changed order whose row the transaction holds, with its event.
-    async fn save(&self, tx: &mut Tx, order: &mut Order, resource: &str) -> Result<(), Error> {
+    /// Writes a changed order whose row the transaction holds, with its event, at the commit.
+    fn save(&self, tx: &mut Tx, order: &mut Order, resource: &str) -> Result<(), Error> {
         order.version += 1;
-        store::update(tx, order).await?;
-        self.append(tx, order, resource)
+        store::save(tx, [&*order]);
+        self.append(tx, [(&*order, trace().as_deref())], resource)
     }
 
-    /// Appends the event of an order as it is now. The transaction holds the order's row, or nobody else knows the order yet.
-    fn append(&self, tx: &mut Tx, order: &Order, resource: &str) -> Result<(), Error> {
-        let event = event::of(order, resource, self.clock.now())?;
-        self.outbox.append(tx, &[(*order.user.as_uuid(), event)]);
+    /// Appends the events of orders as they are now, each with its trace. The transaction holds the orders' rows, or nobody else knows the
+    /// orders yet.
+    fn append<'a>(
+        &self,
+        tx: &mut Tx,
+        orders: impl IntoIterator<Item = (&'a Order, Option<&'a str>)>,
+        resource: &str,
+    ) -> Result<(), Error> {
+        let now = self.clock.now();
+        let event = |(order, trace): (&Order, Option<&str>)| {
+            Ok::<_, Error>((*order.user.as_uuid(), event::of(order, resource, trace, now)?))
+        };
+        let events = orders.into_iter().map(event).collect::<Result<Vec<_>, _>>()?;
+        self.outbox.append(tx, &events);
         Ok(())
     }
 
@@ -190,10 +211,15 @@ impl Orders {
         payment: &str,
         state: SurplusState,
     ) -> Result<(), Error> {
-        let event = event::of_surplus(order, payment, state, self.clock.now())?;
+        let event = event::of_surplus(order, payment, state, trace().as_deref(), self.clock.now())?;
         self.outbox.append(tx, &[(*order.user.as_uuid(), event)]);
         Ok(())
     }
+}
+
+/// The trace that the current request belongs to.
+fn trace() -> Option<String> {
+    TraceContext::current().traceparent().map(str::to_owned)
 }
 
 fn limited(limit: u32) -> u32 {

@@ -135,4 +135,15 @@ mod tests {
         assert!(matches!(refused, Error::Unsigned(webhook::Unverified::Signature)), "{refused:?}");
         assert_eq!(refused.code(), base::Code::Unauthenticated);
     }
+
+    #[test]
+    fn no_body_breaks_the_reading_of_webhooks() {
+        let samples = [
+            r#"{"type":"payment.succeeded","timestamp":"2026-03-01T12:00:00Z","data":{"order_id":"01a1e4c0-0000-7000-8000-000000000001","payment_id":"p","amount":1999,"currency":"EUR"}}"#,
+            r#"{"type":"customer.created","data":null}"#,
+        ];
+        testkit::fuzz("payment-webhooks", &samples, |input| {
+            std::str::from_utf8(input).is_ok_and(|body| read(body).is_ok())
+        });
+    }
 }

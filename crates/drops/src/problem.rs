@@ -11,8 +11,12 @@ use crate::token::Refused;
 pub(crate) fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
-        Code::Internal | Code::Unavailable | Code::Timeout => {
+        Code::Internal => {
             tracing::error!(cause = chain(&error), "a request to drops failed");
+            Problem::new(code)
+        }
+        Code::Unavailable | Code::Timeout => {
+            tracing::warn!(outage = "drops", cause = chain(&error), "a request to drops failed");
             Problem::new(code)
         }
         _ => {
@@ -66,7 +70,6 @@ impl Error {
             | Self::Db(_)
             | Self::Line(_)
             | Self::NoPayments
-            | Self::UnreadableAnswer
             | Self::NoAnswer
             | Self::Uneven { .. }
             | Self::NoSeed

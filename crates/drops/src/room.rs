@@ -17,25 +17,29 @@ mod copier;
 mod cycle;
 mod desk;
 mod ending;
+mod filler;
 mod metrics;
 mod reconcile;
+mod standing;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use account::{AccountId, UserId};
 use base::Timestamp;
+use base::error::Coded;
 use runtime::batch::Batcher;
 use runtime::fault;
-use tokio::time::Instant;
 
 use self::copier::{Copier, LineChange};
 use self::desk::{Desk, Request, Situation};
+use self::filler::Filler;
+use self::standing::Known;
 use crate::error::Error;
 use crate::event::AdmissionEvent;
-use crate::line::{Line, Position};
-use crate::model::{DropRecord, DropState, Entry, EntryState, Measured};
+use crate::line::Line;
+use crate::model::{Entry, EntryState};
 use crate::service::Drops;
 use crate::store::{self, Locked};
 use crate::{AdmissionId, DropId};
@@ -44,23 +48,21 @@ pub use self::cycle::{Cycle, Ticked};
 pub use desk::Facts;
 pub use metrics::RoomMetrics;
 pub use reconcile::Reconciled;
+pub use standing::{InLine, PlayerPlace, Standing, Waiting};
 
 /// Each drop has one of so many batchers, which work on one batch at a time: joins of a process keep the order of their arrival, and a
 /// busy drop delays few others.
 const BATCHERS: usize = 8;
 const TOGETHER: usize = 256;
-/// How old the terms and the pace may be that a position is answered with.
-const FRESH: Duration = Duration::from_secs(1);
 /// How long a step outside of transactions waits for the line. A Redis that is silent for longer is taken to be away.
 const LINE_WITHIN: Duration = Duration::from_secs(1);
-/// How many places of a player are listed at most.
-const MAX_PLACES: u32 = 100;
 
 /// The waiting rooms of all drops. Cheap to clone; clones share state.
 #[derive(Clone, Debug)]
 pub struct Room {
     rows: Rows,
     batchers: Arc<Vec<Batcher<Request, Result<Entry, Error>>>>,
+    fillers: Arc<Vec<Filler>>,
     known: Arc<Mutex<HashMap<DropId, Known>>>,
 }
 
@@ -75,14 +77,6 @@ struct Rows {
     metrics: RoomMetrics,
 }
 
-/// What is remembered of a drop for a moment, so that a position costs one round trip.
-#[derive(Clone, Debug)]
-struct Known {
-    read_at: Instant,
-    drop: Arc<DropRecord>,
-    measured: Measured,
-}
-
 /// Who wants to join, with what the caller knows of them.
 #[derive(Clone, Debug)]
 pub struct Join {
@@ -90,44 +84,6 @@ pub struct Join {
     /// The account that buys.
     pub account: AccountId,
     pub facts: Facts,
-}
-
-/// Where a player stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Standing {
-    NotJoined,
-    Waiting(Waiting),
-    Entered(Admission),
-    Left,
-    /// The admission has ended.
-    Expired,
-}
-
-/// A player who waits. Each part is none while it is unknown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Waiting {
-    pub position: Option<InLine>,
-    /// How long it will take, at the present pace.
-    pub wait: Option<Duration>,
-}
-
-/// A position in the line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct InLine {
-    /// How many are before the player.
-    pub ahead: u64,
-    /// How many wait in all.
-    pub waiting: u64,
-}
-
-/// Where a player waits, or is inside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlayerPlace {
-    pub drop: DropId,
-    pub drop_name: String,
-    pub drop_state: DropState,
-    /// [`Standing::Waiting`] without a position (see [`Room::standing`]), or [`Standing::Entered`].
-    pub standing: Standing,
 }
 
 /// An admission that is in force.
@@ -154,7 +110,8 @@ impl Room {
             })
         };
         let batchers = Arc::new((0..BATCHERS).map(batcher).collect());
-        Self { rows, batchers, known: Arc::default() }
+        let fillers = Arc::new((0..BATCHERS).map(|_| Filler::new(rows.clone())).collect());
+        Self { rows, batchers, fillers, known: Arc::default() }
     }
 
     /// Puts a player at the end of the line. Changes nothing for a player who waits or is inside. A player whose admission has ended joins
@@ -181,114 +138,12 @@ impl Room {
         Admission::of(drop, &entry).ok_or(Error::NotAdmitted)
     }
 
+    fn filler(&self, drop: DropId) -> &Filler {
+        &self.fillers[batcher_of(drop)]
+    }
+
     async fn request(&self, request: Request) -> Result<Entry, Error> {
         self.batchers[batcher_of(request.drop())].run(request).await.unwrap_or(Err(Error::NoAnswer))
-    }
-
-    /// Returns where a player stands. For one who waits that is one round trip to the line.
-    ///
-    /// Players at the front may have been admitted by a process that died before it removed them from the line, so their rows are asked.
-    pub async fn standing(&self, drop: DropId, user: UserId) -> Result<Standing, Error> {
-        let known = self.known(drop).await?;
-        let mut in_line = None;
-        let position = match within(self.rows.line.position(drop, user)).await {
-            Ok(position) => {
-                if let Position::Waiting { ahead, waiting } = position {
-                    in_line = Some(InLine { ahead, waiting });
-                }
-                let is_at_the_front =
-                    in_line.is_some_and(|at| at.ahead < known.drop.terms.admission.batch.into());
-                if in_line.is_some() && !is_at_the_front && !known.drop.state.is_final() {
-                    return Ok(Standing::Waiting(known.waiting(in_line)));
-                }
-                position
-            }
-            Err(error) => {
-                self.rows.line_failed("read", drop, &error);
-                Position::Unknown
-            }
-        };
-        let Rows { drops: Drops { db, .. }, line, .. } = &self.rows;
-        let reading = async { store::entry(db, &mut db.connection().await?, drop, user).await };
-        let Some(found) = db.bounded(reading).await? else { return Ok(Standing::NotJoined) };
-        // Killed between the commit of the join and the line, or just between the two.
-        if found.entry.state == EntryState::Waiting
-            && position == Position::Absent
-            && let Err(error) = within(line.add(drop, &[found.entry.spot()])).await
-        {
-            self.rows.line_failed("add", drop, &error);
-        }
-        Ok(match Standing::of(drop, &found.entry, found.now) {
-            Standing::Waiting(_) => Standing::Waiting(known.waiting(in_line)),
-            standing => standing,
-        })
-    }
-
-    /// Returns a drop as it was at most a second ago: players ask for it far more often than it changes.
-    pub async fn record(&self, id: DropId) -> Result<Arc<DropRecord>, Error> {
-        Ok(self.known(id).await?.drop)
-    }
-
-    /// Lists where a player waits or is inside, over all drops, the latest join first. It is one query, so positions are unknown.
-    pub async fn of_player(&self, user: UserId) -> Result<Vec<PlayerPlace>, Error> {
-        let db = &self.rows.drops.db;
-        let reading = async { store::of_player(db, &mut db.connection().await?, user, MAX_PLACES).await };
-        let places = db.bounded(reading).await?.into_iter().map(|found| PlayerPlace {
-            standing: Standing::of(found.drop, &found.entry, found.now),
-            drop: found.drop,
-            drop_name: found.drop_name,
-            drop_state: found.drop_state,
-        });
-        Ok(places
-            .filter(|place| matches!(place.standing, Standing::Waiting(_) | Standing::Entered(_)))
-            .collect())
-    }
-
-    /// Returns a drop as it was at most [`FRESH`] ago.
-    async fn known(&self, id: DropId) -> Result<Known, Error> {
-        let fresh = {
-            let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.get(&id).filter(|known| known.read_at.elapsed() < FRESH).cloned()
-        };
-        if let Some(known) = fresh {
-            return Ok(known);
-        }
-        let db = &self.rows.drops.db;
-        let read_at = Instant::now();
-        let reading = async {
-            let mut connection = db.connection().await?;
-            let drop = store::get(db, &mut connection, id).await?.ok_or(Error::NoSuchDrop(id))?;
-            Ok::<_, Error>((drop, store::measured(db, &mut connection, id).await?))
-        };
-        let (drop, measured) = db.bounded(reading).await?;
-        let fresh = Known { read_at, drop: Arc::new(drop), measured };
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        // Only drops that exist are remembered, and none for long.
-        known.retain(|_, known| known.read_at.elapsed() < FRESH);
-        known.insert(id, fresh.clone());
-        Ok(fresh)
-    }
-}
-
-impl Known {
-    fn waiting(&self, position: Option<InLine>) -> Waiting {
-        let is_moving = self.drop.state == DropState::Open && !self.drop.everyone_waits;
-        let wait = position.filter(|_| is_moving).and_then(|at| self.measured.wait_behind(at.ahead));
-        Waiting { position, wait }
-    }
-}
-
-impl Standing {
-    /// Returns where a player stands by their entry. A position is not known from it.
-    fn of(drop: DropId, entry: &Entry, now: Timestamp) -> Self {
-        match entry.state {
-            EntryState::Waiting => Self::Waiting(Waiting { position: None, wait: None }),
-            // No cycle has marked it yet.
-            EntryState::Entered if entry.has_ended(now) => Self::Expired,
-            EntryState::Entered => Admission::of(drop, entry).map_or(Self::Expired, Self::Entered),
-            EntryState::Left => Self::Left,
-            EntryState::Expired => Self::Expired,
-        }
     }
 }
 
@@ -369,12 +224,17 @@ impl Rows {
     /// Logs and counts a step of a loop that failed for one drop. The other drops have their turn all the same.
     fn failed(&self, step: &'static str, drop: DropId, error: &Error) {
         self.metrics.failed(step);
-        tracing::error!(%drop, step, cause = base::error::chain(error), "a step of a drop failed");
+        let cause = base::error::chain(error);
+        if error.is_passing() {
+            tracing::warn!(outage = step, %drop, step, cause, "a step of a drop failed");
+        } else {
+            tracing::error!(%drop, step, cause, "a step of a drop failed");
+        }
     }
 
     fn line_failed(&self, step: &'static str, drop: DropId, error: &(dyn std::error::Error + 'static)) {
         self.metrics.line_failed(step);
-        tracing::warn!(%drop, step, cause = base::error::chain(error), "the line is not up to date");
+        tracing::warn!(outage = step, %drop, step, cause = base::error::chain(error), "the line is not up to date");
     }
 }
 

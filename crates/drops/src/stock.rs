@@ -7,9 +7,8 @@
 //! - **Reserves are grouped.** Those of one drop that arrive together are decided in one transaction, in the order of their arrival,
 //!   each with an answer of its own: one row lock and one commit for all of them (ADR 18).
 //! - A reservation is HELD until it ends, once. Its time is the database's.
-//! - **The stock's row is locked after orders and reservations.** A reserve locks it first, and then the entries of its players. A
-//!   transaction that ends an entry (the last purchase, an erasure) locks that entry before the stock. Where both meet on one player,
-//!   the database ends one of the two and it is repeated.
+//! - **The stock's row is locked after orders and reservations, and before entries**: by a reserve, by a purchase whose player leaves with
+//!   all they may have, and by an erasure.
 //! - **A reserve is an arrival**: the player has used the admission, which lasts its full lifetime from then on.
 //!
 //! # Failure modes

@@ -4,21 +4,26 @@ use std::sync::Arc;
 
 use ::config::Reader;
 use account::Accounts;
-use axum::Router;
 use bus::EventKind;
 use db::Migrations;
 use entitlement::Entitlements;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
 use outbox::Outbox;
-use service::{Context, HomePart, OpenError, Opened, PlayerRoute, Provided, Role, Service, Settings};
+use redis_store::Trial;
+use service::{
+    Context, Dependency, HomePart, Need, OpenError, Opened, OperatorRoute, PlayerRoute, Provided, Role,
+    RouteMethod, Service, Settings, Standing, StandingError,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
 use crate::gauges::{DropMetrics, Gauges};
-use crate::http::{Api, operator_routes, service_routes};
+use crate::http::{Api, audited_service_routes, operator_routes, service_routes};
+use crate::line::TRIALS;
 use crate::orders::Orders;
+use crate::standing::standing;
 use crate::stock::Stock;
 use crate::worker::Worker;
 use crate::{
@@ -55,8 +60,12 @@ impl Service for Wiring {
         Some(Api::openapi())
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
         operator_routes()
+    }
+
+    fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
+        audited_service_routes()
     }
 
     fn gateway_api(&self) -> Option<OpenApi> {
@@ -71,12 +80,35 @@ impl Service for Wiring {
         player_api::home_parts()
     }
 
+    fn scripts(&self) -> Vec<Trial> {
+        TRIALS.to_vec()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![Need::degrades(
+            Role::Gateway,
+            Dependency::Redis,
+            "Positions in the waiting rooms of drops are unknown; admissions and purchases go on from SQL, unless a drop pauses without \
+             Redis.",
+        )]
+    }
+
     fn prepare_dev(&self, settings: &mut Settings) {
         settings.put(settings.get::<Config>().clone().or_demo());
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
         settings.put(reader.section::<Config>("drops"));
+    }
+
+    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async move {
+            match provided.find::<Orders>() {
+                Some(orders) => standing(&orders).await,
+                None => Ok(Standing::default()),
+            }
+        }
+        .boxed()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

@@ -1,7 +1,7 @@
 //! What can go wrong with an entitlement.
 
-use base::Code;
 use base::error::Coded;
+use base::{Code, Timestamp};
 
 use crate::model::Holding;
 
@@ -18,6 +18,9 @@ pub enum Error {
     Counted,
     #[error("this entitlement is not counted: leave out the quantity, or revoke all of it first")]
     NotCounted,
+    /// Only where the caller asked for it: see [`Entitlements::apply_each_in`](crate::Entitlements::apply_each_in).
+    #[error("a newer change of this entitlement is known, as of {}", .0.to_rfc3339())]
+    Superseded(Timestamp),
     #[error(transparent)]
     BadKey(#[from] db::BadKey),
     #[error("this idempotency key was used for another request; give each request a key of its own")]
@@ -47,7 +50,7 @@ impl Coded for Error {
         match self {
             Self::Invalid { .. } | Self::BadKey(_) => Code::InvalidArgument,
             Self::NoAccount(_) | Self::Unknown(_) => Code::NotFound,
-            Self::Counted | Self::NotCounted => Code::FailedPrecondition,
+            Self::Counted | Self::NotCounted | Self::Superseded(_) => Code::FailedPrecondition,
             Self::KeyReused => Code::Unprocessable,
             Self::StillRunning(_) => Code::Conflict,
             Self::Account(error) => error.code(),

@@ -347,11 +347,19 @@ fn time(field: &str, text: &str) -> Result<Timestamp, Problem> {
 }
 
 /// What a caller is told. What happened inside is logged here, once.
-fn problem(error: Error) -> Problem {
+pub(crate) fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
-        Code::Internal | Code::Unavailable | Code::Timeout => {
+        Code::Internal => {
             tracing::error!(cause = chain(&error), "an entitlement could not be read or changed");
+            Problem::new(code)
+        }
+        Code::Unavailable | Code::Timeout => {
+            tracing::warn!(
+                outage = "entitlements",
+                cause = chain(&error),
+                "an entitlement could not be read or changed"
+            );
             Problem::new(code)
         }
         _ => Problem::new(code).detail(error.to_string()),

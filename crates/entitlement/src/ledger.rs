@@ -26,6 +26,16 @@ pub(crate) struct Request {
     pub(crate) changes: Vec<Change>,
     /// The trace that it belongs to.
     pub(crate) traceparent: Option<String>,
+    pub(crate) if_superseded: IfSuperseded,
+}
+
+/// What becomes of a request with a change that something newer supersedes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfSuperseded {
+    /// The history and the answer say so.
+    Record,
+    /// It is refused with [`Error::Superseded`], as if it had not been sent.
+    Refuse,
 }
 
 #[derive(Clone, Debug)]
@@ -40,7 +50,8 @@ impl Ledger {
     /// Applies requests in one transaction. Each has an answer or an error of its own; an error of all means that nothing was
     /// applied.
     ///
-    /// Four round trips: begin, lock, read all that must be known, write everything and commit.
+    /// Four round trips: begin, lock, read all that must be known, write everything and commit. Six for more than four changes, of which
+    /// reading takes three.
     pub(crate) async fn apply(
         &self,
         requests: &[Request],
@@ -73,15 +84,19 @@ impl Ledger {
         Ok(self.db.begin_locked(&self.locks.within(patience), &targets).await?)
     }
 
-    /// Applies a request in a caller's transaction. Fails if that does not hold the locks on what the request changes.
-    pub(crate) async fn apply_in(&self, tx: &mut Tx, request: Request) -> Result<Answer, Error> {
-        for Change { holding, .. } in &request.changes {
+    /// Applies requests in a caller's transaction. Each has an answer or an error of its own. Fails if the transaction does not hold the
+    /// locks on what they change.
+    pub(crate) async fn apply_in(
+        &self,
+        tx: &mut Tx,
+        requests: &[Request],
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        for Change { holding, .. } in requests.iter().flat_map(|request| &request.changes) {
             if !tx.holds(&target(holding)?.as_target()) {
                 return Err(Error::NotLocked(holding.clone()));
             }
         }
-        let mut answers = self.db.bounded(self.apply_locked(tx, &[request])).await?;
-        answers.pop().unwrap_or(Err(Error::NoAnswer))
+        self.db.bounded(self.apply_locked(tx, requests)).await
     }
 
     /// Applies requests in a transaction that holds the locks on what they change. They are written at the latest when it is committed.
@@ -98,7 +113,7 @@ impl Ledger {
             let keys = std::iter::once(Some(&request.key)).chain(rest);
             keys.zip(request.changes.iter().map(|change| &change.holding))
         });
-        let mut known = store::know(tx, &questions.collect::<Vec<_>>()).await?.into_iter();
+        let mut known = store::know(tx, &self.outbox, &questions.collect::<Vec<_>>()).await?.into_iter();
         let now = self.clock.now();
         let mut done = Done::default();
         let mut answers = Vec::with_capacity(requests.len());
@@ -112,11 +127,11 @@ impl Ledger {
         }
         // Of an entitlement that changes more than once, the last state.
         store::save(tx, &done.latest);
-        for (request, answer) in requests.iter().zip(&answers) {
-            if let Some(answer) = answer.as_ref().ok().filter(|answer| !answer.is_replayed()) {
-                request.key.record(tx, request.changes[0].holding.user.as_uuid(), answer.text());
-            }
-        }
+        let new = requests.iter().zip(&answers).filter_map(|(request, answer)| {
+            let answer = answer.as_ref().ok().filter(|answer| !answer.is_replayed())?;
+            Some((&request.key, request.changes[0].holding.user.as_uuid(), answer.text()))
+        });
+        IdempotencyKey::record_all(tx, new);
         let decided = done.decided.iter().map(|(request, decided)| DecidedRequest {
             caller: &request.caller,
             decided,
@@ -150,6 +165,10 @@ impl Ledger {
             Earlier::OtherRequest(_) => return Err(Error::KeyReused),
         }
         let decided = decide(&request.changes, known, &done.latest)?;
+        let superseded = decided.iter().find(|decided| decided.effect == Effect::Superseded);
+        if let Some(superseded) = superseded.filter(|_| request.if_superseded == IfSuperseded::Refuse) {
+            return Err(Error::Superseded(superseded.after.as_of));
+        }
         let answer = Answer::new(decided.iter().map(|decided| Applied::new(decided, now)).collect())?;
         for Decided { change, after, .. } in &decided {
             done.latest.insert(change.holding.clone(), after.clone());
@@ -212,8 +231,9 @@ pub(crate) fn write(
     now: Timestamp,
 ) -> Result<(), Error> {
     let (mut next, mut behind) = (Vec::new(), Vec::new());
-    for &DecidedRequest { caller, decided, traceparent } in requests {
-        store::add_history(tx, decided, caller, now);
+    let rows = requests.iter().flat_map(|request| request.decided.iter().map(|one| (one, request.caller)));
+    store::add_history(tx, rows, now);
+    for &DecidedRequest { decided, traceparent, .. } in requests {
         for Decided { change, after, event, is_told, .. } in decided {
             let Some(id) = event else { continue };
             let event = event::of(*id, change, after, traceparent, now)?;

@@ -27,13 +27,14 @@ mod http;
 mod ledger;
 mod metrics;
 mod model;
+mod operator;
 mod service;
 mod store;
 mod wiring;
 
 use db::{Migration, Migrations};
 
-pub use self::service::{Entitlements, ListOptions, MAX_BATCH};
+pub use self::service::{Entitlements, ListOptions, MAX_BATCH, NewRequest};
 pub use answer::{Answer, Applied, EntitlementView, HistoryEntry};
 pub use erase::RevokeOnErase;
 pub use error::Error;
@@ -57,6 +58,12 @@ pub const MIGRATIONS: Migrations = Migrations {
             name: "entitlement_history",
             sqlite: include_str!("../migrations/sqlite/0002_entitlement_history.sql"),
             mysql: include_str!("../migrations/mysql/0002_entitlement_history.sql"),
+        },
+        Migration {
+            version: 3,
+            name: "history_by_reference",
+            sqlite: include_str!("../migrations/sqlite/0003_history_by_reference.sql"),
+            mysql: include_str!("../migrations/mysql/0003_history_by_reference.sql"),
         },
     ],
 };

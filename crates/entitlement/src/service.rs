@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use account::{AccountId, UserId};
-use base::Clock;
+use base::{Clock, Timestamp};
 use db::{Db, IdempotencyKey, Tx};
 use hierlock::{Locks, Target};
 use outbox::Outbox;
@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use crate::answer::{Answer, EntitlementView, HistoryEntry};
 use crate::error::Error;
 use crate::fingerprint::fingerprint;
-use crate::ledger::{Ledger, Request};
+use crate::ledger::{IfSuperseded, Ledger, Request};
 use crate::metrics::Metrics;
 use crate::model::{Change, Holding};
 use crate::store;
@@ -36,6 +36,17 @@ pub struct Entitlements {
     /// alone.
     together: Batcher<Request, Option<Result<Answer, Error>>>,
     metrics: Metrics,
+}
+
+/// A request of [`Entitlements::apply_each_in`].
+#[derive(Clone, Debug)]
+pub struct NewRequest {
+    /// The idempotency key.
+    pub key: String,
+    /// Made together or not at all.
+    pub changes: Vec<Change>,
+    /// The trace that it belongs to.
+    pub traceparent: Option<String>,
 }
 
 /// What to list.
@@ -81,6 +92,12 @@ impl Entitlements {
         self.ledger.begin(changes.iter(), others, Duration::MAX).await
     }
 
+    /// Begins a transaction for [`apply_each_in`](Self::apply_each_in) with the requests of several callers. Waits for its locks until
+    /// `patience` ends, since a request whose lock is free waits with the rest, and then fails: do each request alone.
+    pub async fn begin_shared(&self, changes: &[Change], patience: Duration) -> Result<Tx, Error> {
+        self.ledger.begin(changes.iter(), &[], patience).await
+    }
+
     /// Applies changes in the caller's transaction: they become true with its commit, or never. As [`apply`](Self::apply) does, it applies
     /// them once per caller and key, adds to the histories and appends the events; after the commit this process publishes the events and
     /// counts the request.
@@ -111,11 +128,51 @@ impl Entitlements {
         key: &str,
         changes: &[Change],
     ) -> Result<Answer, Error> {
+        let request = self.request(caller, key, changes)?;
+        self.apply_all_in(tx, &[request]).await?.pop().unwrap_or(Err(Error::NoAnswer))
+    }
+
+    /// Applies several requests in the caller's transaction, with one query for all of them. Each has an answer or an error of its own,
+    /// and sees the effects of those before it. A request that is refused adds nothing to the transaction.
+    ///
+    /// A request with a change that something newer supersedes is refused with [`Error::Superseded`] instead of being recorded as such:
+    /// the caller sends it again with a later time. Locks and errors of all requests are those of [`apply_in`](Self::apply_in).
+    pub async fn apply_each_in(
+        &self,
+        tx: &mut Tx,
+        caller: &str,
+        requests: &[NewRequest],
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        let check = |NewRequest { key, changes, traceparent }: &NewRequest| {
+            let request = self.request(caller, key, changes)?;
+            let traceparent = traceparent.clone();
+            Ok::<_, Error>(Request { traceparent, if_superseded: IfSuperseded::Refuse, ..request })
+        };
+        let checked: Vec<Result<Request, Error>> = requests.iter().map(check).collect();
+        let sound: Vec<Request> = checked.iter().flatten().cloned().collect();
+        let mut applied = self.apply_all_in(tx, &sound).await?.into_iter();
+        let answer = |checked: Result<Request, Error>| {
+            checked.and_then(|_| applied.next().unwrap_or(Err(Error::NoAnswer)))
+        };
+        Ok(checked.into_iter().map(answer).collect())
+    }
+
+    async fn apply_all_in(
+        &self,
+        tx: &mut Tx,
+        requests: &[Request],
+    ) -> Result<Vec<Result<Answer, Error>>, Error> {
+        if requests.is_empty() {
+            return Ok(Vec::new());
+        }
         let began = Instant::now();
-        let answer = self.ledger.apply_in(tx, self.request(caller, key, changes)?).await?;
-        let (metrics, is_replayed) = (self.metrics.clone(), answer.is_replayed());
-        tx.after_commit(move || metrics.applied(is_replayed, began.elapsed()));
-        Ok(answer)
+        let answers = self.ledger.apply_in(tx, requests).await?;
+        let replayed: Vec<bool> = answers.iter().flatten().map(Answer::is_replayed).collect();
+        let metrics = self.metrics.clone();
+        tx.after_commit(move || {
+            replayed.into_iter().for_each(|is_replayed| metrics.applied(is_replayed, began.elapsed()));
+        });
+        Ok(answers)
     }
 
     /// Returns how many units of a counted entitlement the account has, in the caller's transaction. None if there is no such entitlement
@@ -124,6 +181,14 @@ impl Entitlements {
         // An earlier change of this transaction may wait for the commit.
         tx.write().await?;
         Ok(store::get_in(tx, holding).await?.and_then(|found| found.balance()))
+    }
+
+    pub(crate) const fn db(&self) -> &Db {
+        &self.ledger.db
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        self.ledger.clock.now()
     }
 
     /// Checks what a caller asks for.
@@ -139,6 +204,7 @@ impl Entitlements {
             key: IdempotencyKey::new(caller, key, fingerprint(changes))?,
             changes: changes.to_vec(),
             traceparent: TraceContext::current().traceparent().map(str::to_owned),
+            if_superseded: IfSuperseded::Record,
         })
     }
 

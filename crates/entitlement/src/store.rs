@@ -1,15 +1,18 @@
 //! The tables: the entitlements as they are, and the history of each.
 
-use account::{AccountId, Accounts, UserId};
+mod find;
+mod know;
+
+use account::{AccountId, UserId};
 use base::Timestamp;
 use base::id::Uuid;
 use bus::EventId;
-use db::{Conn, Earlier, Error, IdempotencyKey, Tx, Value};
-use outbox::Outbox;
-use sqlx::AssertSqlSafe;
+use db::{Conn, Error, Tx, Value};
 
-use crate::event;
+pub(crate) use self::know::{KnownHolding, know};
 use crate::model::{Action, Change, Effect, Entitlement, Holding, State};
+
+pub(crate) use self::find::{Found, Place, Which, list_of_user, search};
 
 const GET: &str = "SELECT user_id, account_id, resource, state, version, quantity, valid_until, as_of, revoked_as_of, granted_as_of, entries \
     FROM entitlements WHERE user_id = ? AND account_id = ? AND resource = ?";
@@ -63,24 +66,6 @@ db::row! {
     }
 }
 
-db::row! {
-    /// What is known of a change before it is decided on. There is an entitlement if there is a state.
-    struct KnownRow {
-        fingerprint: Option<Vec<u8>>,
-        answer: Option<String>,
-        owns: i64,
-        unfinished: i64,
-        state: Option<i32>,
-        version: Option<i64>,
-        quantity: Option<i64>,
-        valid_until: Option<i64>,
-        as_of: Option<i64>,
-        revoked_as_of: Option<i64>,
-        granted_as_of: Option<i64>,
-        entries: Option<i64>,
-    }
-}
-
 /// An entry of the history: a change and what became of it.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
@@ -109,53 +94,6 @@ pub(crate) struct Decided {
     pub(crate) is_told: bool,
 }
 
-/// What has to be known before a change is decided on.
-pub(crate) struct KnownHolding {
-    /// Of the request, where its key was asked for.
-    pub(crate) earlier: Earlier,
-    /// Whether all events of the entitlement have been published.
-    pub(crate) is_told: bool,
-    pub(crate) has_account: bool,
-    pub(crate) entitlement: Option<Entitlement>,
-}
-
-/// Reads all that has to be known, in one question. The caller has locked the holdings.
-pub(crate) async fn know(
-    tx: &mut Tx,
-    questions: &[(Option<&IdempotencyKey>, &Holding)],
-) -> Result<Vec<KnownHolding>, Error> {
-    const ENTITLEMENT: &str = "e.state, e.version, e.quantity, e.valid_until, e.as_of, e.revoked_as_of, e.granted_as_of, e.entries \
-        FROM (SELECT 1 AS one) AS always LEFT JOIN entitlements e ON e.user_id = ? AND e.account_id = ? AND e.resource = ?";
-    const NO_KEY: [u8; 32] = [0; 32];
-    // Filled up to a power of two with the last, so that there are few texts and each is prepared once.
-    let filled = questions.len().next_power_of_two();
-    let padding = questions.last().into_iter().cycle().take(filled - questions.len());
-    let one = format!(
-        "SELECT {}, {} AS owns, {} AS unfinished, {ENTITLEMENT}",
-        IdempotencyKey::COLUMNS,
-        Accounts::OWNS,
-        Outbox::UNFINISHED
-    );
-    let text = vec![one; filled].join(" UNION ALL ");
-    let rows: Vec<KnownRow> = db::on!(tx, connection => {
-        let mut query = sqlx::query_as(AssertSqlSafe(text));
-        for (key, holding) in questions.iter().chain(padding) {
-            let key = key.map_or(&NO_KEY[..], IdempotencyKey::hash);
-            let (user, account) = (bytes(holding.user.as_uuid()), bytes(holding.account.as_uuid()));
-            query = query.bind(key).bind(key).bind(user).bind(account);
-            query = query.bind(Outbox::key_number(&event::key(holding)));
-            query = query.bind(user).bind(account).bind(&holding.resource);
-        }
-        query.fetch_all(connection).await?
-    });
-    let known = |((key, _), row): (&(Option<&IdempotencyKey>, &Holding), KnownRow)| {
-        let entitlement = row.entitlement();
-        let earlier = key.map_or(Earlier::Nothing, |key| key.judge(row.fingerprint.as_deref(), row.answer));
-        KnownHolding { earlier, is_told: row.unfinished == 0, has_account: row.owns != 0, entitlement }
-    };
-    Ok(questions.iter().zip(rows).map(known).collect())
-}
-
 /// Writes entitlements as they are now, when the transaction is committed. The caller has locked them.
 pub(crate) fn save<'a>(tx: &mut Tx, rows: impl IntoIterator<Item = (&'a Holding, &'a Entitlement)>) {
     let row = |(holding, entitlement): (&'a Holding, &'a Entitlement)| {
@@ -176,9 +114,14 @@ pub(crate) fn save<'a>(tx: &mut Tx, rows: impl IntoIterator<Item = (&'a Holding,
     tx.insert_at_commit(SAVE, rows.into_iter().map(row));
 }
 
-/// Adds to the histories, when the transaction is committed.
-pub(crate) fn add_history(tx: &mut Tx, decided: &[Decided], caller: &str, now: Timestamp) {
-    tx.insert_at_commit(ADD_HISTORY, decided.iter().map(|decided| history_row(decided, caller, now)));
+/// Adds to the histories, each change with its caller, when the transaction is committed.
+pub(crate) fn add_history<'a>(
+    tx: &mut Tx,
+    decided: impl IntoIterator<Item = (&'a Decided, &'a str)>,
+    now: Timestamp,
+) {
+    let rows = decided.into_iter().map(|(decided, caller)| history_row(decided, caller, now));
+    tx.insert_at_commit(ADD_HISTORY, rows);
 }
 
 fn history_row<'a>(decided: &'a Decided, caller: &'a str, now: Timestamp) -> [Value<'a>; 16] {
@@ -280,21 +223,6 @@ pub(crate) async fn history(
             .await?
     });
     Ok(rows.into_iter().map(read_entry).collect())
-}
-
-impl KnownRow {
-    fn entitlement(&self) -> Option<Entitlement> {
-        Some(Entitlement {
-            state: state_of(self.state?),
-            version: self.version?,
-            quantity: self.quantity,
-            valid_until: self.valid_until.map(Timestamp::from_millis),
-            as_of: Timestamp::from_millis(self.as_of?),
-            revoked_as_of: self.revoked_as_of.map(Timestamp::from_millis),
-            granted_as_of: self.granted_as_of.map(Timestamp::from_millis),
-            entries: self.entries?,
-        })
-    }
 }
 
 fn read(row: EntitlementRow) -> (Holding, Entitlement) {

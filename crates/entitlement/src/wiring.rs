@@ -12,11 +12,11 @@ use futures::future::LocalBoxFuture;
 use http_server::Right;
 use outbox::Outbox;
 use runtime::lifecycle::{Drain, LoopError};
-use service::{Context, Loop, OpenError, Opened, Role, Service, Settings};
+use service::{Context, Loop, OpenError, Opened, OperatorRoute, Role, Service, Settings};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
-use crate::{Api, Entitlements, MIGRATIONS, Metrics, RevokeOnErase, events, routes};
+use crate::{Api, Entitlements, MIGRATIONS, Metrics, RevokeOnErase, events, operator, routes};
 
 /// To grant and revoke.
 pub const RIGHT: Right = Right::new("entitlements");
@@ -58,6 +58,10 @@ impl Service for Wiring {
         settings.put(IdempotencyRetention(retention));
     }
 
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
+        operator::operator_routes()
+    }
+
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
         async { open(context) }.boxed_local()
     }
@@ -73,7 +77,9 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         Entitlements::new(stores.db.clone(), stores.locks.clone(), outbox, clock.clone(), metrics);
     context.provide(entitlements.clone())?;
     let mut opened = Opened { service_api: routes(entitlements), ..Opened::default() };
-    if context.settings.roles.contains(Role::Gateway) {
+    // Both write keys, and one of them may run without the other.
+    let roles = &context.settings.roles;
+    if roles.contains(Role::Gateway) || roles.contains(Role::ServiceApi) {
         let state = (stores.db.clone(), *context.settings.get());
         opened.loops.push(Loop::new(
             "idempotency-keeper",

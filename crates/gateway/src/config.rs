@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use ::config::{ByteSize, Reader, Section};
 use limits::Rate;
+use service::GatewayListener;
 use sessions::{Origin, PublicUrl};
+use url::Url;
 
 use crate::clients::{Feature, Platform};
 
@@ -67,6 +69,11 @@ impl Section for Config {
 }
 
 impl Config {
+    /// Where players find the gateway.
+    pub(crate) fn public_url(&self, listener: &GatewayListener) -> Url {
+        self.public_url.as_ref().map_or_else(|| listener.url.clone(), |url| url.0.clone())
+    }
+
     fn checked(self, reader: &mut Reader<'_>) -> Self {
         reader.check(&["part_timeout", "request_timeout"], self.part_timeout < self.request_timeout, || {
             "part_timeout must be shorter than request_timeout, or one part that is late takes the others with it".to_owned()

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use ::http::header::{CONTENT_LENGTH, CONTENT_TYPE, ORIGIN, RETRY_AFTER};
 use ::http::{HeaderMap, HeaderName, HeaderValue};
-use account::Role;
+use account::{Role, UserId};
 use axum::body::{Body, to_bytes};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use base::Code;
 use http_server::{Connection, Problem, client_address, counted_as};
-use limits::{Check, Rate, Verdict};
+use limits::{Begun, Check, Rate, Verdict};
 use service::{Class, PlayerEvents, Row, SignedInPlayer, SignedInUser, Who};
 use sessions::{Caller, NotAuthenticated, Proof, SecurityEvent};
 
@@ -30,6 +30,9 @@ pub(crate) const CSRF: HeaderName = HeaderName::from_static(CSRF_NAME);
 pub(crate) const CSRF_NAME: &str = "x-playhouse-csrf";
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+
+/// How often a line of the audit log says of one address that it is beyond its limits.
+const AUDIT_RATE: Rate = Rate::once_in(10);
 
 /// The longest path and query.
 const MAX_URI: usize = 8 * 1024;
@@ -103,16 +106,17 @@ impl Gateway {
         }
         let address = self.address(&request);
         request.extensions_mut().insert(Address(address));
+        let from = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
+        // Before a token is checked or a session read: an address beyond its limit costs next to nothing.
+        let begun = self.begin(row, &from).map_err(|verdict| self.refused(row, address, None, verdict))?;
         let caller = match row.who {
             Who::Anyone => Err(NotAuthenticated::NoCredentials),
             Who::SignedIn | Who::Player => self.sessions.caller(request.headers()).await,
         };
-        let verdict = self.take(row, address, caller.as_ref().ok()).await;
+        let verdict = self.take(row, begun, &from, caller.as_ref().ok()).await;
         if !verdict.allowed {
             let user = caller.as_ref().ok().map(Caller::user);
-            self.audit().note(SecurityEvent::RateLimited, address, user, row.path);
-            let detail = "Slow down: `Retry-After` says when to come back.";
-            return Err((Problem::new(Code::RateLimited).detail(detail).into_response(), Some(verdict)));
+            return Err(self.refused(row, address, user, verdict));
         }
         let refused = |problem: Problem| (problem.into_response(), Some(verdict.clone()));
         let client = self.clients.client(request.headers()).map_err(refused)?;
@@ -141,19 +145,43 @@ impl Gateway {
         Some(client_address(request.headers(), connection.peer().ip(), &self.trusted))
     }
 
-    async fn take(&self, row: &Row, address: Option<IpAddr>, caller: Option<&Caller>) -> Verdict {
+    /// Takes from the limit of the address. The issuer has none.
+    fn begin<'a>(&'a self, row: &Row, from: &'a str) -> Result<Option<Begun<'a>>, Verdict> {
         if row.class == Class::Issuer {
-            return self.limits.take(&[]).await;
+            return Ok(None);
         }
-        let limits = &self.config.limits;
-        let address = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
-        let of_address = Check { policy: "address", key: &address, rate: limits.address };
-        let Some((policy, rate)) = policy(row.class, limits) else {
-            return self.limits.take(&[of_address]).await;
-        };
+        let of_address = Check { policy: "address", key: from, rate: self.config.limits.address };
+        self.limits.begin(of_address).map(Some)
+    }
+
+    /// Takes from the limit of the class: the player's, or that of the address where nobody is signed in.
+    async fn take(
+        &self,
+        row: &Row,
+        begun: Option<Begun<'_>>,
+        from: &str,
+        caller: Option<&Caller>,
+    ) -> Verdict {
+        let Some(begun) = begun else { return self.limits.take(&[]).await };
         let user = caller.map(|caller| caller.user().to_string());
-        let of_class = Check { policy, key: user.as_ref().unwrap_or(&address), rate };
-        self.limits.take(&[of_address, of_class]).await
+        let of_class = policy(row.class, &self.config.limits).map(|(policy, rate)| Check {
+            policy,
+            key: user.as_deref().unwrap_or(from),
+            rate,
+        });
+        begun.take(of_class.as_slice()).await
+    }
+
+    /// The answer to a request beyond a limit. Every one is counted; of those from one address, one in a while is logged.
+    fn refused(&self, row: &Row, address: Option<IpAddr>, user: Option<UserId>, verdict: Verdict) -> Turned {
+        let from = address.map(|address| counted_as(address).to_string()).unwrap_or_default();
+        if self.limits.take_here(Check { policy: "audit", key: &from, rate: AUDIT_RATE }) {
+            self.audit().note(SecurityEvent::RateLimited, address, user, row.path);
+        } else {
+            self.audit().count(SecurityEvent::RateLimited);
+        }
+        let detail = "Slow down: `Retry-After` says when to come back.";
+        (Problem::new(Code::RateLimited).detail(detail).into_response(), Some(verdict))
     }
 
     /// Counts something that the address should not do often. Whether it may be heard of.

@@ -206,7 +206,7 @@ fn failed<E: Coded + 'static>(part: &'static str, error: &E) -> Problem {
             problem
         }
         Code::Unavailable | Code::Timeout => {
-            tracing::warn!(part, cause = chain(error), "a part is away");
+            tracing::warn!(outage = part, part, cause = chain(error), "a part is away");
             problem.detail(format!("The {part} cannot be reached at the moment; try again."))
         }
         _ => problem.detail(error.to_string()),

@@ -40,7 +40,7 @@ use runtime::Drain;
 use runtime::lifecycle::LoopError;
 use serde_json::Value;
 use service::{HomePart, PlayerRoute, Provided, StreamConfig};
-use sessions::{Audit, CipherFailed, Origin, Sessions};
+use sessions::{Audit, CipherFailed, Origin, SessionHistory, Sessions};
 use url::Url;
 
 use crate::clients::Clients;
@@ -66,6 +66,7 @@ pub(crate) struct Parts {
     /// Who vouches for players, if anybody does.
     pub(crate) provider: Option<Provider>,
     pub(crate) redis_store: RedisStore,
+    pub(crate) history: SessionHistory,
     pub(crate) limits: Limits,
     pub(crate) accounts: Accounts,
     pub(crate) entitlements: Entitlements,
@@ -99,6 +100,7 @@ pub(crate) struct Inner {
     openapi: Description,
     trusted: Vec<Network>,
     sessions: Sessions,
+    history: SessionHistory,
     clients: Clients,
     limits: Limits,
     entitlements: Entitlements,
@@ -123,6 +125,7 @@ impl Gateway {
             user_cache: config.user_cache,
             provider: parts.provider,
             redis_store: &parts.redis_store,
+            history: parts.history.clone(),
             accounts: parts.accounts,
             clock: clock.clone(),
             metrics: metrics.sessions.clone(),
@@ -132,6 +135,7 @@ impl Gateway {
             origin: Origin::of(&public_url),
             openapi: Description::new(&parts.openapi),
             trusted: parts.trusted,
+            history: parts.history,
             clients: Clients::new(config.platforms.clone(), config.features.clone()),
             limits: parts.limits,
             entitlements: parts.entitlements,
@@ -156,7 +160,12 @@ impl Gateway {
 
     /// Ends the streams of sessions that end, until told to stop.
     pub(crate) async fn run(&self, drain: Drain) -> Result<(), LoopError> {
-        self.streams.run(self.sessions.store(), drain).await
+        self.streams.run(&self.sessions, drain).await
+    }
+
+    /// Records ends of sessions that had to wait and forgets those that need not be known any more, until told to stop.
+    pub(crate) async fn keep_history(&self, drain: Drain) -> Result<(), LoopError> {
+        self.history.run(&self.metrics.sessions, drain).await
     }
 
     fn audit(&self) -> &Audit {

@@ -8,7 +8,7 @@ use account::UserId;
 use futures::StreamExt;
 use runtime::Drain;
 use runtime::lifecycle::LoopError;
-use sessions::{SessionId, SessionStore};
+use sessions::{SessionId, Sessions};
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
@@ -69,7 +69,7 @@ impl Streams {
     }
 
     /// Ends the streams of sessions that end, until told to stop.
-    pub(crate) async fn run(&self, sessions: &SessionStore, drain: Drain) -> Result<(), LoopError> {
+    pub(crate) async fn run(&self, sessions: &Sessions, drain: Drain) -> Result<(), LoopError> {
         let mut ends = sessions.ends().await?;
         loop {
             tokio::select! {

@@ -8,14 +8,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::config::Reader;
-use axum::Router;
+use account::Accounts;
 use base::Clock;
+use db::Migrations;
 use futures::FutureExt;
 use futures::future::LocalBoxFuture;
-use http_server::Vouch;
+use http_server::{HostPattern, Site, Vouch};
 use limits::Limits;
+use redis_store::Trial;
 use runtime::lifecycle::{Drain, LoopError};
-use service::{Context, Examined, Loop, OpenError, Opened, Provided, Service, Services, Settings};
+use service::{
+    Context, Dependency, Examined, IssuedOperators, Loop, Need, OpenError, Opened, OperatorRoute, Role,
+    Service, Services, Settings,
+};
+use sessions::SessionHistory;
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
@@ -23,7 +29,7 @@ use self::identity::{BuiltinIssuer, Identity};
 use crate::config::Config;
 use crate::http::{Api, rows};
 use crate::metrics::Metrics;
-use crate::services::IssuedServices;
+use crate::services::{IssuedServices, IssuerOfOperators};
 use crate::{Brought, Gateway, Parts};
 
 const NAME: &str = "gateway";
@@ -43,12 +49,45 @@ impl Service for Wiring {
         NAME
     }
 
+    fn migrations(&self) -> Option<Migrations> {
+        Some(sessions::MIGRATIONS)
+    }
+
     fn gateway_api(&self) -> Option<OpenApi> {
         Some(Api::openapi())
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
         identity::operator_routes()
+    }
+
+    fn scripts(&self) -> Vec<Trial> {
+        sessions::TRIALS.into_iter().chain(limits::TRIALS).collect()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![
+            Need::degrades(
+                Role::Gateway,
+                Dependency::Redis,
+                "Browsers' sessions answer 503; access tokens work, and rate limits count per process.",
+            ),
+            Need::degrades(
+                Role::Gateway,
+                Dependency::Issuer,
+                "Nobody can sign in; access tokens work, and sessions for gateway.session.refresh_grace.",
+            ),
+            Need::essential(
+                Role::Gateway,
+                Dependency::IssuerKeys,
+                "Access tokens cannot be checked and nobody can sign in.",
+            ),
+            Need::degrades(
+                Role::ServiceApi,
+                Dependency::IssuerKeys,
+                "Services with tokens of the issuer get 503; configured tokens work.",
+            ),
+        ]
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
@@ -76,14 +115,27 @@ impl Service for Wiring {
 }
 
 fn open(context: &Context) -> Result<Opened, OpenError> {
-    let Some(listener) = &context.gateway else {
-        context.provide(BuiltinIssuer(None))?;
-        return Ok(Opened::default());
-    };
     let config: &Config = context.settings.get();
-    let public_url = config.public_url.as_ref().map_or_else(|| listener.url.clone(), |url| url.0.clone());
-    let identity = Identity::open(context, listener, &public_url)?;
+    let accounts: Accounts = context.get()?;
+    let (lifetime, fresh) = (config.session.lifetime, config.user_cache);
+    let history = SessionHistory::new(context.stores.db.clone(), lifetime, fresh, context.clock.clone());
+    // Also where no player comes: services ban and erase users in any process.
+    accounts.on_sessions_end(Arc::new(history.clone()));
+    accounts.on_erase(Arc::new(history.clone()));
+    let identity = Identity::open(context, config)?;
     context.provide(BuiltinIssuer(identity.builtin.clone()))?;
+    let operators = identity.provider.clone().map(|provider| Arc::new(IssuerOfOperators(provider)) as _);
+    context.provide(IssuedOperators(operators))?;
+    let Some(listener) = &context.gateway else {
+        // Services and operators come with tokens of the issuer to processes without a gateway too.
+        let loops = identity.key_loop().into_iter().collect();
+        return Ok(Opened { vouch: vouch(context, &identity), loops, ..Opened::default() });
+    };
+    let public_url = config.public_url(listener);
+    let public_host = public_url.host_str().map(HostPattern::of);
+    // Its guard checks origins, which depends on how a caller has shown who they are.
+    let site =
+        Site::with_checked_origins(context.settings.listen.allowed_hosts.iter().cloned().chain(public_host));
 
     let redis_store = &context.stores.redis_store;
     let limit_metrics = context.metrics.register(limits::Metrics::new);
@@ -97,7 +149,8 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
         redis_store: redis_store.clone(),
         live: context.stores.live.clone(),
         limits: limits.clone(),
-        accounts: context.get()?,
+        history,
+        accounts,
         entitlements: context.get()?,
         inbox: context.get()?,
         players: context.get()?,
@@ -115,6 +168,7 @@ fn open(context: &Context) -> Result<Opened, OpenError> {
     let issuer = identity.builtin.as_ref().map(|builtin| (ISSUER, builtin.routes()));
     Ok(Opened {
         gateway: gateway.routes(brought, issuer),
+        gateway_site: Some(site),
         vouch: vouch(context, &identity),
         loops: loops(gateway, limits).into_iter().chain(identity.key_loop()).collect(),
         ..Opened::default()
@@ -127,9 +181,12 @@ fn vouch(context: &Context, identity: &Identity) -> Option<Arc<dyn Vouch>> {
     Some(Arc::new(IssuedServices { provider, rights: context.services.rights() }))
 }
 
-fn loops(gateway: Gateway, limits: Limits) -> [Loop; 2] {
+fn loops(gateway: Gateway, limits: Limits) -> [Loop; 3] {
+    let history = Loop::new("session-history", gateway.clone(), |gateway, drain| async move {
+        gateway.keep_history(drain).await
+    });
     let ends = Loop::new("session-ends", gateway, |gateway, drain| async move { gateway.run(drain).await });
-    [ends.down_at_most(LONGEST_DOWNTIME), Loop::new("limits-sweep", limits, sweep)]
+    [ends.down_at_most(LONGEST_DOWNTIME), history, Loop::new("limits-sweep", limits, sweep)]
 }
 
 async fn sweep(limits: Limits, drain: Drain) -> Result<(), LoopError> {

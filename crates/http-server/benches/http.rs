@@ -24,7 +24,7 @@ use futures::future::join_all;
 use futures::{Stream, StreamExt, stream};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
-use http_server::{Limits, Routes, Server};
+use http_server::{Limits, Routes, Server, Site};
 use runtime::lifecycle::{Config, Signals, Stage};
 use runtime::{Metrics, Process};
 use testkit::bench::Report;
@@ -56,6 +56,8 @@ const LIMITS: Limits = Limits {
     write_timeout: Duration::from_secs(30),
     max_head: 16 * 1024,
     max_streams: 100,
+    public_max_streams: 100,
+    idle_grace: Duration::ZERO,
     max_connections: 10_000,
     max_connections_per_address: 0,
     trusted_proxies: Vec::new(),
@@ -265,11 +267,11 @@ async fn serve_by_us() {
         restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
     };
     let process = Process::new(config, Metrics::new("0"));
-    let server = Server::new(LIMITS, process.metrics());
+    let server = Server::new(LIMITS, base::Clock::system(), process.metrics());
     let routes = Routes::new(router()).direct("/direct", |request| Box::pin(echo(request)));
     let listener = listen().await;
     let start = async move |process: &mut Process| {
-        server.serve(process, Stage::Listeners, "bench", listener, routes);
+        server.serve(process, Stage::Listeners, "bench", listener, Site::new([], &[]), routes);
         Ok::<(), Infallible>(())
     };
     process.run(Signals::listen().unwrap(), start).await;

@@ -1,30 +1,44 @@
 //! The admin listener: for operators and their machines, never for players.
 
+use axum::Json;
 use axum::response::IntoResponse;
-use axum::routing::get;
-use axum::{Json, Router};
+use axum::routing::{MethodRouter, get};
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use serde_json::{Map, Value, json};
 
 use runtime::Metrics;
-use runtime::lifecycle::{PartState, Readiness, Report};
+use runtime::lifecycle::{PartState, Readiness, Report, RoleReport};
 use runtime::metrics;
 
-/// `/healthz` (the process answers), `/readyz` (every part is ready), `/metrics`.
-pub fn admin(readiness: Readiness, metrics: Metrics) -> Router {
-    Router::new()
-        .route("/", get(async || Json(json!({ "endpoints": ["/healthz", "/readyz", "/metrics"] }))))
-        .route("/healthz", get(async || Json(json!({ "alive": true }))))
-        .route("/readyz", get(async move || ready(&readiness.report())))
-        .route("/metrics", get(async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.encode())))
+/// `/healthz` (the process answers) and `/readyz` (the roles can do their essential work).
+pub fn health(readiness: Readiness) -> [(&'static str, MethodRouter); 2] {
+    [
+        ("/healthz", get(async || Json(json!({ "alive": true })))),
+        ("/readyz", get(async move || ready(&readiness.report()))),
+    ]
+}
+
+/// `/metrics`, for what scrapes them.
+pub fn scrape(metrics: Metrics) -> (&'static str, MethodRouter) {
+    let encode = async move || ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], metrics.encode());
+    ("/metrics", get(encode))
 }
 
 fn ready(report: &Report) -> impl IntoResponse + use<> {
     let parts: Map<String, Value> =
-        report.0.iter().map(|(name, state)| (name.clone(), describe(state))).collect();
-    let status = if report.is_ready() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-    (status, Json(json!({ "ready": report.is_ready(), "parts": parts })))
+        report.parts.iter().map(|(name, state)| (name.clone(), describe(state))).collect();
+    let roles: Map<String, Value> =
+        report.roles.iter().map(|role| (role.role.to_owned(), describe_role(role))).collect();
+    let (ready, degraded) = (report.is_ready(), report.is_degraded());
+    let status = if ready { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    (status, Json(json!({ "ready": ready, "degraded": degraded, "parts": parts, "roles": roles })))
+}
+
+fn describe_role(role: &RoleReport) -> Value {
+    let lacks: Map<String, Value> =
+        role.lacks.iter().map(|need| (need.part.to_owned(), json!(need.effect))).collect();
+    json!({ "ready": role.is_ready(), "degraded": !lacks.is_empty(), "lacks": lacks })
 }
 
 fn describe(state: &PartState) -> Value {

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use config::Network;
+use prometheus_client::metrics::gauge::Gauge;
 
 use crate::metrics::ConnectionMetrics;
 
@@ -52,7 +53,7 @@ pub(super) struct Seat {
     /// None where addresses are not counted.
     address: Option<IpAddr>,
     seats: Arc<Mutex<Seats>>,
-    metrics: ConnectionMetrics,
+    open: Gauge,
 }
 
 impl Admission {
@@ -79,7 +80,7 @@ impl Admission {
         }
         seats.taken += 1;
         self.metrics.open.inc();
-        Ok(Seat { address, seats: self.seats.clone(), metrics: self.metrics.clone() })
+        Ok(Seat { address, seats: self.seats.clone(), open: self.metrics.open.clone() })
     }
 
     fn refuse(&self, refusal: Refusal) -> Refusal {
@@ -101,7 +102,7 @@ impl Drop for Seat {
                 seats.by_address.remove(&address);
             }
         }
-        self.metrics.open.dec();
+        self.open.dec();
     }
 }
 

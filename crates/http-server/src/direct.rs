@@ -1,13 +1,12 @@
 //! Services that are called by their exact path, past the router: for calls that come by the ten thousand.
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Instant;
 
-use ::http::{Request, StatusCode};
+use ::http::{HeaderValue, Request, StatusCode};
 use axum::Router;
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -15,14 +14,17 @@ use base::Code;
 use base::id::RequestId;
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use hyper::body::Incoming;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use tower::Service;
 use tracing::{Instrument, Span};
 
-use super::{Connection, Leave, Problem, REQUEST_ID, identify, is_grpc, known_method, request_id, span};
+use super::{
+    Audience, Connection, Leave, Problem, REQUEST_ID, Serving, Site, identify, is_grpc, known_method,
+    request_id, span,
+};
+use crate::dates::Dates;
 use crate::metrics::{ConnectionMetrics, HttpLabels, HttpMetrics, ListenerLabels};
 use runtime::telemetry::is_traced;
 
@@ -77,10 +79,13 @@ pub(crate) struct Served {
     direct: Arc<HashMap<String, Arc<Direct>>>,
     connection: Option<Connection>,
     connections: ConnectionMetrics,
+    dates: Dates,
 }
 
 struct Direct {
     listener: &'static str,
+    audience: Audience,
+    site: Site,
     route: String,
     handler: Handler,
     metrics: HttpMetrics,
@@ -92,15 +97,19 @@ struct Direct {
 
 impl Served {
     pub(super) fn new(
-        metrics: HttpMetrics,
+        serving: &Serving,
         listener: &'static str,
+        site: Site,
         router: Router,
         direct: HashMap<String, Handler>,
     ) -> Self {
+        let Serving { metrics, audience, dates } = serving.clone();
         let of = |(route, handler): (String, Handler)| {
             let labels = labels(listener, "POST", &route, StatusCode::OK);
             let direct = Direct {
                 listener,
+                audience,
+                site: site.clone(),
                 handler,
                 active: metrics.active.get_or_create(&ListenerLabels { listener }).clone(),
                 panics: metrics.panics.get_or_create(&ListenerLabels { listener }).clone(),
@@ -111,11 +120,17 @@ impl Served {
             (route, Arc::new(direct))
         };
         let direct = Arc::new(direct.into_iter().map(of).collect());
-        Self { router, direct, connection: None, connections: metrics.connections(listener) }
+        let connections = metrics.connections(listener);
+        Self { router, direct, connection: None, connections, dates }
     }
 
     pub(super) fn connections(&self) -> &ConnectionMetrics {
         &self.connections
+    }
+
+    /// The value of the header `Date`.
+    pub(super) fn date(&self) -> HeaderValue {
+        self.dates.now()
     }
 
     /// The same for the requests of one connection.
@@ -140,16 +155,6 @@ impl Served {
     }
 }
 
-impl hyper::service::Service<Request<Incoming>> for Served {
-    type Response = Response;
-    type Error = Infallible;
-    type Future = BoxFuture<'static, Result<Response, Infallible>>;
-
-    fn call(&self, request: Request<Incoming>) -> Self::Future {
-        Box::pin(self.answer(request.map(Body::new)).map(Ok))
-    }
-}
-
 impl Direct {
     /// What the router's requests get too, but a request is described (by an id of ours and a span) only where somebody reads
     /// that: the caller gave an id, traces are exported, or it failed.
@@ -160,13 +165,19 @@ impl Direct {
         let request_id = described.then(|| request_id(&request));
         let span = request_id.as_ref().map_or_else(Span::none, |request_id| {
             request.extensions_mut().insert(request_id.clone());
-            span(self.listener, method, &self.route, request_id, &request)
+            span((self.listener, self.audience), method, &self.route, request_id, &request)
         });
         self.active.inc();
         let _leave = Leave(|| {
             self.active.dec();
         });
-        let work = AssertUnwindSafe(async { (self.handler)(request).await }.instrument(span)).catch_unwind();
+        let work = async {
+            match self.site.check(&request) {
+                Ok(()) => (self.handler)(request).await,
+                Err(problem) => problem.into_response(),
+            }
+        };
+        let work = AssertUnwindSafe(work.instrument(span)).catch_unwind();
         let mut response = work.await.unwrap_or_else(|_| {
             // What it said is in the log already.
             self.panics.inc();

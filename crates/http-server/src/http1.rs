@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::Poll;
 
-use ::http::Request;
+use ::http::header::CONNECTION;
+use ::http::{HeaderValue, Request};
 use axum::BoxError;
 use axum::body::Body;
 use axum::response::Response;
@@ -34,13 +35,14 @@ pub(super) async fn serve<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let service = Answering { served, handover: handover.clone() };
+    let service = Answering { served, handover: handover.clone(), drain: drain.clone() };
     let mut connection = builder(limits).serve_connection(socket, service);
-    let mut stops = std::pin::pin!(drain.requested());
-    let mut is_told = false;
+    // Until then, requests on connections that rest are answered, and the answers say that there will be no more.
+    let mut rested = std::pin::pin!(drain.requested_since(limits.idle_grace));
+    let mut is_closing = false;
     let body = std::future::poll_fn(|context| {
-        if !is_told && stops.as_mut().poll(context).is_ready() {
-            is_told = true;
+        if !is_closing && rested.as_mut().poll(context).is_ready() {
+            is_closing = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
         match Pin::new(&mut connection).poll(context) {
@@ -65,6 +67,7 @@ fn builder(limits: &Limits) -> Builder {
 struct Answering {
     served: Served,
     handover: Handover,
+    drain: Drain,
 }
 
 impl Service<Request<Incoming>> for Answering {
@@ -74,9 +77,12 @@ impl Service<Request<Incoming>> for Answering {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let handover = Handover::may_follow(&request).then(|| self.handover.clone());
-        let answering = self.served.answer(request.map(Body::new));
+        let (answering, drain) = (self.served.answer(request.map(Body::new)), self.drain.clone());
         Box::pin(async move {
-            let response = answering.await;
+            let mut response = answering.await;
+            if drain.is_requested() {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+            }
             Ok(match handover {
                 Some(handover) => handover.keep(response),
                 None => response,
@@ -92,12 +98,13 @@ mod tests {
     use axum::Router;
     use axum::response::IntoResponse;
     use axum::routing::get;
+    use base::Clock;
     use futures::stream;
     use prometheus_client::metrics::counter::Counter;
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
     use super::*;
-    use crate::Serving;
+    use crate::{Serving, Site};
     use runtime::Metrics;
 
     const LIMITS: Limits = Limits {
@@ -105,6 +112,8 @@ mod tests {
         write_timeout: Duration::from_secs(20),
         max_head: 16 * 1024,
         max_streams: 1,
+        public_max_streams: 1,
+        idle_grace: Duration::ZERO,
         max_connections: 1,
         max_connections_per_address: 0,
         trusted_proxies: Vec::new(),
@@ -115,7 +124,8 @@ mod tests {
         let events = || Body::from_stream(stream::iter([Ok::<_, Infallible>("hello")]));
         let answer = async move || ([("content-type", "text/event-stream")], events()).into_response();
         let routes = Router::new().route("/events", get(answer)).into();
-        let served = Serving::new(&Metrics::new("0")).wrap("test", routes);
+        let served =
+            Serving::new(Clock::system(), &Metrics::new("0")).wrap("test", Site::new([], &[]), routes);
         // The kernel has room for a part of a line.
         let (near, mut client) = duplex(16);
         let serving = tokio::spawn(async move {

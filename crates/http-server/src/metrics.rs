@@ -17,6 +17,7 @@ pub(crate) struct HttpMetrics {
     open: Family<ListenerLabels, Gauge>,
     refused: Family<RefusalLabels, Counter>,
     cut: Family<ListenerLabels, Counter>,
+    streams_reset: Family<ListenerLabels, Counter>,
 }
 
 /// Those of the connections of one listener.
@@ -25,6 +26,7 @@ pub(crate) struct ConnectionMetrics {
     listener: &'static str,
     pub(crate) open: Gauge,
     pub(crate) cut: Counter,
+    pub(crate) streams_reset: Counter,
     refused: Family<RefusalLabels, Counter>,
 }
 
@@ -58,6 +60,7 @@ impl HttpMetrics {
             open: Family::default(),
             refused: Family::default(),
             cut: Family::default(),
+            streams_reset: Family::default(),
         };
         metrics.register(|registry| {
             registry.register_with_unit(
@@ -76,8 +79,13 @@ impl HttpMetrics {
             );
             registry.register(
                 "playhouse_http_connections_cut",
-                "Connections cut off because the client did not take its answer",
+                "Connections cut off because the client did not take its answers, or took back its requests",
                 this.cut.clone(),
+            );
+            registry.register(
+                "playhouse_http_streams_reset",
+                "HTTP/2 answers given up because the client did not take them",
+                this.streams_reset.clone(),
             );
         });
         this
@@ -89,6 +97,7 @@ impl HttpMetrics {
             listener,
             open: self.open.get_or_create(&labels).clone(),
             cut: self.cut.get_or_create(&labels).clone(),
+            streams_reset: self.streams_reset.get_or_create(&labels).clone(),
             refused: self.refused.clone(),
         }
     }

@@ -10,9 +10,8 @@ use std::time::Duration;
 
 use axum::BoxError;
 use config::Network;
-use hyper::rt::Executor;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioIo, TokioTimer};
+use futures::FutureExt;
+use hyper_util::rt::TokioIo;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -20,9 +19,9 @@ use tokio_util::task::TaskTracker;
 
 use super::Served;
 use super::admission::{Admission, Seat};
-use super::http1;
 use super::lasting::{Handover, OpenAnswer};
 use super::socket::Socket;
+use super::{http1, http2};
 use runtime::lifecycle::Drain;
 
 /// How long to wait when no connection can be accepted, for example because there are too many open files.
@@ -30,14 +29,6 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// How long to wait before looking again whether a client has said more.
 const MORE: Duration = Duration::from_millis(10);
-
-/// How much of the answer to one HTTP/2 request is kept for a client that does not take it.
-const SEND_BUFFER: usize = 64 * 1024;
-
-/// How many HTTP/2 requests a client may take back before they were looked at, and how many may be refused for mistakes,
-/// before the connection is closed: each costs the client next to nothing. What h2 has by default, to be sure of it.
-const MAX_RESETS: usize = 20;
-const MAX_MISTAKES: usize = 1024;
 
 /// Limits of a listener.
 #[derive(Clone, Debug)]
@@ -50,6 +41,10 @@ pub struct Limits {
     pub max_head: u32,
     /// How many requests one HTTP/2 connection may have open.
     pub max_streams: u32,
+    /// The same on listeners for the public.
+    pub public_max_streams: u32,
+    /// How long connections without a request stay open when the listener stops, for requests that are on their way.
+    pub idle_grace: Duration,
     /// How many connections a listener may have.
     pub max_connections: u32,
     /// How many of them may be from one address, or from one /64 of IPv6; 0 for any number.
@@ -129,11 +124,18 @@ pub(crate) async fn serve(
                 },
                 Err(error) if is_of_the_client(&error) => {}
                 Err(error) => {
-                    tracing::error!(cause = %error, "no connection can be accepted");
+                    tracing::error!(outage = "accept", cause = %error, "no connection can be accepted");
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },
             () = drain.requested() => break,
+        }
+    }
+    // Those that the kernel has accepted already have sent, or are about to send, a request.
+    while let Some(Ok((stream, peer))) = listener.accept().now_or_never() {
+        if let Ok(seat) = admission.admit(peer.ip()) {
+            let arrival = Arrival { stream, connection: Connection::new(peer, drain.clone()), seat };
+            tasks.spawn(connection(arrival, served.clone(), limits.clone(), tasks.clone()));
         }
     }
     drop(listener);
@@ -182,41 +184,17 @@ async fn answered(
     let _ = stream.set_nodelay(true);
     let protocol = tokio::select! {
         spoken = timeout(limits.header_timeout, protocol(&stream)) => spoken,
-        () = drain.requested() => return Ok(None),
+        () = drain.requested_since(limits.idle_grace) => return Ok(None),
     };
     let Ok(Ok(protocol)) = protocol else { return Ok(None) };
     let handover = Handover::default();
     let cut = served.connections().cut.clone();
-    let socket = TokioIo::new(Socket::new(stream, limits.write_timeout, cut, handover.clone()));
+    let socket = Socket::new(stream, limits.write_timeout, cut, handover.clone());
     let served = served.on(connection);
     match protocol {
-        Protocol::Http1 => http1::serve(socket, served, handover, &limits, &drain).await,
-        Protocol::Http2 => {
-            let connection = http2(&limits, tasks).serve_connection(socket, served);
-            tokio::pin!(connection);
-            tokio::select! {
-                ended = connection.as_mut() => ended?,
-                () = drain.requested() => {
-                    connection.as_mut().graceful_shutdown();
-                    connection.await?;
-                }
-            }
-            Ok(None)
-        }
+        Protocol::Http1 => http1::serve(TokioIo::new(socket), served, handover, &limits, &drain).await,
+        Protocol::Http2 => http2::serve(socket, served, limits, drain, tasks).await.map(|()| None),
     }
-}
-
-fn http2(limits: &Limits, tasks: Tasks) -> http2::Builder<Tasks> {
-    let mut builder = http2::Builder::new(tasks);
-    builder
-        .timer(TokioTimer::new())
-        .keep_alive_interval(Some(limits.header_timeout))
-        .max_concurrent_streams(limits.max_streams)
-        .max_header_list_size(limits.max_head)
-        .max_send_buf_size(SEND_BUFFER)
-        .max_pending_accept_reset_streams(MAX_RESETS)
-        .max_local_error_reset_streams(MAX_MISTAKES);
-    builder
 }
 
 enum Protocol {
@@ -245,13 +223,13 @@ fn is_of_the_client(error: &io::Error) -> bool {
 
 /// Starts tasks that end together. HTTP/2 has a task per request beside the one of the connection.
 #[derive(Clone)]
-struct Tasks {
+pub(super) struct Tasks {
     tracker: TaskTracker,
     stop: CancellationToken,
 }
 
 impl Tasks {
-    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.tracker.spawn(self.until_stopped(task));
     }
 
@@ -260,15 +238,6 @@ impl Tasks {
         async move {
             stop.run_until_cancelled(task).await;
         }
-    }
-}
-
-impl<F> Executor<F> for Tasks
-where
-    F: Future<Output = ()> + Send + 'static,
-{
-    fn execute(&self, task: F) {
-        self.spawn(task);
     }
 }
 

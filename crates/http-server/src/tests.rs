@@ -1,3 +1,4 @@
+mod racing;
 mod stopping;
 
 use axum::body::{Body, to_bytes};
@@ -32,7 +33,7 @@ fn service() -> (Served, Metrics) {
         .direct("/direct/hello", |_| Box::pin(async { "hello".into_response() }))
         .direct("/direct/gone", |_| Box::pin(async { Problem::new(Code::NotFound).into_response() }))
         .direct("/direct/panic", |_| Box::pin(async { panics().await.into_response() }));
-    (Serving::new(&metrics).wrap("test", routes), metrics)
+    (Serving::new(Clock::system(), &metrics).wrap("test", Site::new([], &[]), routes), metrics)
 }
 
 async fn ask(request: ::http::request::Builder) -> (Response, Metrics) {

@@ -4,7 +4,8 @@
 //! who is limited by what is for the caller to say.
 //!
 //! # Invariants
-//! - All checks of a request are one decision: taken from all buckets, or from none.
+//! - All checks of a [`take`](Limits::take) are one decision: taken from all buckets, or from none.
+//! - [`begin`](Limits::begin) takes from one bucket in process and does no I/O: a refused request costs a look at a table in memory.
 //! - More is never let through than was written: in any time `T`, at most the burst and what `T` refills.
 //! - Memory is bounded, whoever calls: a bucket that is full again is forgotten, and when there are too many, those that
 //!   are new share one per policy.
@@ -22,7 +23,8 @@ mod rate;
 mod shared;
 mod verdict;
 
-pub use limits::{Check, Limits};
+pub use limits::{Begun, Check, Limits};
 pub use metrics::{Instruments, Metrics};
 pub use rate::{InvalidRate, Rate};
+pub use shared::TRIALS;
 pub use verdict::{State, Verdict};

@@ -33,6 +33,16 @@ struct Parts {
     metrics: Metrics,
 }
 
+/// A request that its first bucket let in, as far as this process knows.
+#[derive(Debug)]
+#[must_use = "the other buckets have to be asked as well"]
+pub struct Begun<'a> {
+    limits: &'a Limits,
+    first: Check<'a>,
+    /// Of the first bucket in this process, after one was taken.
+    debt: u64,
+}
+
 impl Limits {
     /// Makes limits that count in `redis_store`, under keys that begin with `prefix`. Redis has `timeout` for a decision.
     pub fn new(redis_store: &RedisStore, prefix: &str, timeout: Duration, metrics: Metrics) -> Self {
@@ -58,6 +68,25 @@ impl Limits {
         };
         self.0.metrics.decided(&verdict);
         verdict
+    }
+
+    /// Takes one from a bucket as this process knows it, without I/O. Returns the refusal if it is empty.
+    ///
+    /// For what is cheap to ask before any work is done, such as the bucket of an address. With Redis, the process knows what it
+    /// took itself and what Redis answered last: an address that Redis refused is refused here until Redis would allow one.
+    pub fn begin<'a>(&'a self, first: Check<'a>) -> Result<Begun<'a>, Verdict> {
+        let (allowed, debts) = self.0.memory.take(&[first]);
+        if allowed {
+            return Ok(Begun { limits: self, first, debt: debts.first().copied().unwrap_or_default() });
+        }
+        let verdict = Verdict::new(&[first], false, &debts, true);
+        self.0.metrics.decided(&verdict);
+        Err(verdict)
+    }
+
+    /// Takes one from a bucket of this process alone. Returns whether there was one. Such buckets appear in no verdict or metric.
+    pub fn take_here(&self, check: Check<'_>) -> bool {
+        self.0.memory.take(&[check]).0
     }
 
     /// Forgets the buckets in this process that are full again; returns how many. To be called now and then: between calls,
@@ -96,5 +125,32 @@ impl Limits {
     fn decide(&self, checks: &[Check<'_>], shared: bool) -> Verdict {
         let (allowed, debts) = self.0.memory.take(checks);
         Verdict::new(checks, allowed, &debts, shared)
+    }
+}
+
+impl Begun<'_> {
+    /// Takes one from each of the other buckets, or from none of them. What the first bucket gave is not returned to it, so that a
+    /// caller who is refused by another bucket again and again is stopped by the first one.
+    pub async fn take(self, rest: &[Check<'_>]) -> Verdict {
+        let Self { limits, first, debt } = self;
+        let Parts { shared, memory, metrics, .. } = &*limits.0;
+        let mut checks = Vec::with_capacity(1 + rest.len());
+        checks.push(first);
+        checks.extend_from_slice(rest);
+        if let Some(shared) = shared {
+            if let Some(verdict) = limits.ask(shared, &checks).await {
+                if let Some(state) = verdict.states.first() {
+                    memory.raise(&first, state.reset);
+                }
+                metrics.decided(&verdict);
+                return verdict;
+            }
+            metrics.local.inc();
+        }
+        let (allowed, debts) = memory.take(rest);
+        let debts: Vec<u64> = std::iter::once(debt).chain(debts).collect();
+        let verdict = Verdict::new(&checks, allowed, &debts, shared.is_none());
+        metrics.decided(&verdict);
+        verdict
     }
 }

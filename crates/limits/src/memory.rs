@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -110,6 +111,18 @@ impl Memory {
             locked.write(taking.place, *after);
         }
         (true, after)
+    }
+
+    /// Raises the debt of a bucket to what Redis has for it, so that this process refuses what Redis would. The bucket that strangers
+    /// share is left alone: it is nobody's.
+    pub(crate) fn raise(&self, check: &Check<'_>, debt: Duration) {
+        let hash = self.hasher.hash_one((check.policy, check.key));
+        let debt = u64::try_from(debt.as_micros()).unwrap_or(u64::MAX).min(check.rate.limit());
+        let mut locked = self.lock(&[hash]);
+        let place = locked.place(check.policy, hash);
+        if matches!(place, Place::Own { .. }) && locked.debt(place) < debt {
+            locked.write(place, debt);
+        }
     }
 
     /// Forgets the buckets that are full again; returns how many.
@@ -235,8 +248,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use prometheus_client::registry::Registry;
     use tokio::time::advance;
 

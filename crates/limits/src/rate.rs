@@ -62,6 +62,11 @@ impl Rate {
         Ok(rate)
     }
 
+    /// One at a time, and the next one after so many seconds; at least one second.
+    pub const fn once_in(seconds: u8) -> Self {
+        Self { count: 1, per: if seconds == 0 { 1 } else { seconds as u64 }, burst: 1 }
+    }
+
     /// How many are allowed at once.
     pub const fn quota(&self) -> u64 {
         self.burst as u64

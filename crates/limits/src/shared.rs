@@ -5,12 +5,16 @@ mod keys;
 use std::time::Duration;
 
 use redis::ErrorKind;
-use redis_store::{Key, Script, script};
+use redis_store::{Key, Script, Trial, script};
 
 use self::keys::Keys;
 use crate::{Check, Verdict};
 
 static TAKE: Script = script!("shared/take.lua");
+
+/// Shows whether a server runs the script.
+pub static TRIALS: [Trial; 1] =
+    [Trial { script: &TAKE, name: "limits/take.lua", keys: &["bucket"], args: &["1000000", "10"] }];
 
 #[derive(Clone, Debug)]
 pub(crate) struct Shared {

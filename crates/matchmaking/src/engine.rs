@@ -10,6 +10,7 @@
 
 mod allocate;
 mod assigners;
+mod breaker;
 mod evaluator;
 mod fifo;
 mod plugins;
@@ -38,6 +39,8 @@ use crate::metrics::{FailureLabels, Metrics};
 use crate::model::{Match, Ticket, TicketId};
 use crate::recorder::Record;
 use crate::store::{EngineName, Store};
+
+use self::breaker::Breaker;
 
 pub use assigners::StaticList;
 pub use evaluator::BestFirst;
@@ -88,6 +91,8 @@ struct Inner {
     name: EngineName,
     store: Store,
     profiles: Vec<Profile>,
+    /// Of each profile's assigner. Profiles with the same assigner share one.
+    breakers: Vec<Arc<Breaker>>,
     evaluator: Arc<dyn Evaluator>,
     config: EngineConfig,
     clock: Clock,
@@ -139,6 +144,7 @@ impl Engine {
         Self(Arc::new(Inner {
             name: id.to_string().into(),
             store,
+            breakers: breakers(&profiles),
             profiles,
             evaluator: Arc::new(BestFirst),
             config,
@@ -289,7 +295,12 @@ impl Inner {
         match self.store.release(&all).await {
             Ok(()) => drop(self.metrics.released.inc_by(all.len() as u64)),
             Err(error) => {
-                tracing::warn!(cause = chain(&error), tickets = all.len(), "released later");
+                tracing::warn!(
+                    outage = "tickets",
+                    cause = chain(&error),
+                    tickets = all.len(),
+                    "released later"
+                );
                 self.owed.lock().unwrap_or_else(PoisonError::into_inner).append(&mut all);
             }
         }
@@ -312,9 +323,25 @@ impl Inner {
     }
 
     fn fail(&self, profile: &str, step: &'static str, cause: &str) {
-        tracing::error!(profile, step, cause, "matchmaking failed; its tickets are released");
+        tracing::error!(outage = step, profile, step, cause, "matchmaking failed; its tickets are released");
         self.metrics.failures.get_or_create(&FailureLabels { profile: profile.to_owned(), step }).inc();
     }
+}
+
+/// A breaker for each profile. Profiles with the same assigner share one.
+fn breakers(profiles: &[Profile]) -> Vec<Arc<Breaker>> {
+    let same =
+        |a: &Profile, b: &Profile| std::ptr::addr_eq(Arc::as_ptr(&a.assigner), Arc::as_ptr(&b.assigner));
+    let mut breakers: Vec<Arc<Breaker>> = Vec::with_capacity(profiles.len());
+    for profile in profiles {
+        let known = profiles.iter().zip(&breakers).find(|(other, _)| same(profile, other));
+        let breaker = known.map(|(_, breaker)| breaker.clone()).unwrap_or_else(|| {
+            let users = profiles.iter().filter(|other| same(profile, other));
+            Arc::new(Breaker::new(users.map(|other| other.name.clone()).collect()))
+        });
+        breakers.push(breaker);
+    }
+    breakers
 }
 
 /// Calls a plugin: in its own task, so that a panic or an endless loop is its own affair.

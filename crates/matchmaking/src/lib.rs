@@ -26,6 +26,7 @@ pub mod model;
 mod operator;
 mod players;
 mod recorder;
+mod standing;
 pub mod store;
 mod wire;
 mod wiring;

@@ -22,7 +22,7 @@ pub struct TicketId(Arc<str>);
 impl TicketId {
     pub const MAX_LENGTH: usize = 100;
     /// Keys that tickets share a namespace with, in every program that has this layout: no ticket is called so.
-    const RESERVED: [&str; 7] = [
+    const RESERVED: [&str; 8] = [
         "allTickets",
         "proposed_ticket_ids",
         "fetchTicketsLock",
@@ -30,6 +30,7 @@ impl TicketId {
         "matchEvents",
         "idleEngines",
         "presence",
+        "assignerFailures",
     ];
 
     /// A new id for a ticket made at this moment: four bytes of seconds, so that ids sort by age as those of other Open Match
@@ -159,12 +160,15 @@ pub struct Any {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Assignment {
     pub connection: String,
+    /// Data for all players of the match.
     pub extensions: BTreeMap<String, Any>,
+    /// Data for the player of one ticket. Nobody else receives it. It replaces extensions of the same name.
+    pub of_ticket: BTreeMap<TicketId, BTreeMap<String, Any>>,
 }
 
 impl Assignment {
     pub fn to(connection: impl Into<String>) -> Self {
-        Self { connection: connection.into(), extensions: BTreeMap::new() }
+        Self { connection: connection.into(), ..Self::default() }
     }
 }
 
@@ -232,6 +236,7 @@ mod tests {
             "allTickets",
             "ticketQueue",
             "presence",
+            "assignerFailures",
             "player:a",
             &"x".repeat(101),
         ] {

@@ -113,7 +113,11 @@ impl Record for Recorder {
             let is_recorded = recorded.ok().flatten().unwrap_or_default();
             if !is_recorded {
                 self.rows.metrics.notified_unrecorded.inc();
-                tracing::warn!(entry = entry.key, "players are notified of matches that are recorded later");
+                tracing::warn!(
+                    outage = "sql",
+                    entry = entry.key,
+                    "players are notified of matches that are recorded later"
+                );
             }
             is_recorded
         }
@@ -141,7 +145,7 @@ impl Rows {
         match self.write_until(entries, until).await {
             Ok(()) => return vec![true; entries.len()],
             Err(NotWritten::Away(cause)) => {
-                tracing::warn!(cause, entries = entries.len(), "matches cannot be recorded");
+                tracing::warn!(outage = "sql", cause, entries = entries.len(), "matches cannot be recorded");
                 return vec![false; entries.len()];
             }
             Err(NotWritten::Refused(_)) => {}
@@ -162,7 +166,13 @@ impl Rows {
         // One line however many entries there are: they are tried again and again.
         if let Some((entry, error)) = refused.first() {
             let entries = refused.len();
-            tracing::error!(cause = chain(error), entry, entries, "matches cannot be recorded");
+            tracing::error!(
+                outage = "sql",
+                cause = chain(error),
+                entry,
+                entries,
+                "matches cannot be recorded"
+            );
         }
         recorded
     }

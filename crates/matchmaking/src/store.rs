@@ -20,6 +20,7 @@ use base::id::Uuid;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 use redis_store::RedisStore;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
 use crate::error::Error;
@@ -28,10 +29,13 @@ use crate::model::{MatchId, Moment, Ticket, TicketId};
 use crate::wire;
 
 pub use self::player::{Claim, Claimed, GoneAfter};
-pub use self::redis::{Coordination, Redises};
+pub use self::redis::{Coordination, Redises, TRIALS};
 
 /// How long the entries that one consumer has taken are not given to another. Two at once do no harm; they do the work twice.
 pub const RECOVERY_LEASE: Duration = Duration::from_secs(5);
+
+/// How long the failure of an assigner is remembered. One that still fails is asked more often, as long as there are players.
+const FAILURE_KEPT: Duration = Duration::from_secs(900);
 
 /// How long a match stays marked as abandoned: as long as the longest life of a ticket, after which no engine can make it.
 const MARKED: Duration = Duration::from_secs(86_400);
@@ -106,10 +110,27 @@ pub struct Group {
     /// Refuses the match if it was [marked](Store::mark_abandoned) as abandoned. Only matches with an allocator need it.
     pub fence: Option<MatchId>,
     pub tickets: Vec<TicketId>,
-    /// The encoded assignment.
-    pub assignment: Bytes,
+    pub assignments: Assignments,
     /// The encoded match, for watchers and the recorder.
     pub made: Bytes,
+}
+
+/// The encoded assignments of a match.
+#[derive(Clone, Debug)]
+pub enum Assignments {
+    /// The same one for all tickets.
+    Shared(Bytes),
+    /// One for each ticket, in their order.
+    Each(Vec<Bytes>),
+}
+
+impl Assignments {
+    fn all(&self) -> &[Bytes] {
+        match self {
+            Self::Shared(all) => std::slice::from_ref(all),
+            Self::Each(each) => each,
+        }
+    }
 }
 
 /// What became of groups.
@@ -166,6 +187,20 @@ pub struct Part<'a> {
     pub after: Option<&'a str>,
     /// The key of its last entry.
     pub up_to: Option<&'a str>,
+}
+
+/// An assigner failed the last time it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssignerFailure {
+    pub profile: String,
+    pub engine: String,
+    pub cause: String,
+    /// Failures in a row.
+    pub failures: u32,
+    /// Milliseconds since the Unix epoch.
+    pub failed_at: i64,
+    /// When it is asked again, if there are matches.
+    pub next_at: i64,
 }
 
 /// What an operator sees of a ticket.
@@ -369,6 +404,23 @@ impl Store {
     /// The oldest tickets that take part, and how many there are in all.
     pub async fn list(&self, limit: usize) -> Result<(Vec<TicketId>, u64), Error> {
         each!(self, store => store.list(limit).await)
+    }
+
+    /// Remembers, or forgets, that the assigner of this profile failed this engine. What is old is forgotten by itself.
+    pub async fn report_assigner(
+        &self,
+        engine: &EngineName,
+        profile: &str,
+        failure: Option<&AssignerFailure>,
+    ) -> Result<(), Error> {
+        each!(self, store => store.report_assigner(engine, profile, failure).await)
+    }
+
+    /// The assigners that failed when an engine asked them last, the latest failure first.
+    pub async fn assigner_failures(&self) -> Result<Vec<AssignerFailure>, Error> {
+        let mut failures = each!(self, store => store.assigner_failures().await)?;
+        failures.sort_by_key(|failure| std::cmp::Reverse(failure.failed_at));
+        Ok(failures)
     }
 
     pub async fn status(&self, id: &TicketId) -> Result<Status, Error> {

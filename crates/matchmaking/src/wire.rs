@@ -1,6 +1,7 @@
 //! Between the wire's types and ours.
 
 use std::collections::BTreeSet;
+use std::sync::Once;
 use std::time::Duration;
 
 use base::id::Uuid;
@@ -15,6 +16,7 @@ use crate::players::USER_FIELD;
 /// The entry of `persistent_field` that says how long a ticket may wait.
 pub(crate) const TTL: &str = "ttl";
 const STRING: &str = "type.googleapis.com/google.protobuf.StringValue";
+const VALUE: &str = "type.googleapis.com/google.protobuf.Value";
 const INT64: &str = "type.googleapis.com/google.protobuf.Int64Value";
 
 /// What is stored is not a ticket.
@@ -62,6 +64,7 @@ pub(crate) fn is_ticket(id: &TicketId, data: &[u8]) -> bool {
     openmatch::Ticket::decode_from_slice(data).is_ok_and(|ticket| ticket.id == id.as_str())
 }
 
+/// What all players of a match are given.
 pub(crate) fn assignment_to_wire(assignment: &Assignment) -> openmatch::Assignment {
     openmatch::Assignment {
         connection: assignment.connection.clone(),
@@ -70,10 +73,19 @@ pub(crate) fn assignment_to_wire(assignment: &Assignment) -> openmatch::Assignme
     }
 }
 
+/// What the player of this ticket is given.
+pub(crate) fn assignment_of_ticket(assignment: &Assignment, id: &TicketId) -> openmatch::Assignment {
+    let mut wire = assignment_to_wire(assignment);
+    let own = assignment.of_ticket.get(id).into_iter().flatten();
+    wire.extensions.extend(own.map(|(name, any)| (name.clone(), any_to(any))));
+    wire
+}
+
 /// A match that is about to be written: as bytes that can be joined with those of others.
 pub(crate) fn made(
     made: &Match,
     assignment: openmatch::Assignment,
+    ticket_assignments: Vec<openmatch::Assignment>,
     is_allocated: bool,
     at: base::Timestamp,
     traceparent: &str,
@@ -85,6 +97,7 @@ pub(crate) fn made(
         match_function: made.function.to_string(),
         ticket_ids: made.tickets.iter().map(|ticket| ticket.id.to_string()).collect(),
         assignment: MessageField::some(assignment),
+        ticket_assignments,
         made_at: at.as_millis(),
         traceparent: traceparent.to_owned(),
         user_ids: users.iter().map(Uuid::to_string).collect(),
@@ -146,7 +159,102 @@ fn any_to(any: &Any) -> wkt::Any {
     wkt::Any { type_url: any.type_url.clone(), value: any.value.clone(), ..Default::default() }
 }
 
-/// The ids of a match that was made.
-pub(crate) fn ticket_ids(made: &playhouse::MatchMade) -> impl Iterator<Item = TicketId> {
-    made.ticket_ids.iter().filter_map(|id| TicketId::parse(id))
+/// The tickets of a match that was made, each with what its player is given.
+pub(crate) fn assignments(
+    made: &playhouse::MatchMade,
+) -> impl Iterator<Item = (&str, &openmatch::Assignment)> {
+    let own = made.ticket_assignments.iter().map(Some).chain(std::iter::repeat(None));
+    let each = made.ticket_ids.iter().zip(own);
+    each.filter_map(|(id, own)| Some((id.as_str(), own.or(made.assignment.as_option())?)))
+}
+
+/// Reads a value of an assigner's answer: a text becomes a `StringValue`, an object with `@type` the message that it names, anything
+/// else a `google.protobuf.Value`.
+pub(crate) fn any_from_json(value: &serde_json::Value) -> Option<Any> {
+    if let serde_json::Value::String(text) = value {
+        return Some(any_from(text_to_any(text)));
+    }
+    if value.get("@type").is_some() {
+        return serde_json::from_value(value.clone()).ok().map(any_from);
+    }
+    let value: wkt::Value = serde_json::from_value(value.clone()).ok()?;
+    Some(Any { type_url: VALUE.to_owned(), value: value.encode_to_bytes() })
+}
+
+/// Lets JSON name the type of an `Any`. Without it the value of one is written in base64, and an object with `@type` cannot be read.
+pub(crate) fn register_types() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let mut registry = buffa::type_registry::TypeRegistry::new();
+        buffa_types::register_wkt_types(&mut registry);
+        openmatch::register_types(&mut registry);
+        buffa::type_registry::set_type_registry(registry);
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> openmatch::Ticket {
+        openmatch::Ticket {
+            id: "dbt8pcfejq8o287bsa0g".to_owned(),
+            search_fields: MessageField::some(openmatch::SearchFields {
+                double_args: [("mmr".to_owned(), 1500.0)].into_iter().collect(),
+                string_args: [("mode".to_owned(), "duel".to_owned())].into_iter().collect(),
+                tags: vec!["beta".to_owned()],
+                ..Default::default()
+            }),
+            ..Default::default()
+        }
+    }
+
+    /// Reads a message, writes it again, and reads what was written.
+    fn is_read<M: Message + PartialEq + std::fmt::Debug>(input: &[u8]) -> bool {
+        let Ok(message) = M::decode_from_slice(input) else { return false };
+        let written = message.encode_to_vec();
+        let again = M::decode_from_slice(&written).map(|again| again.encode_to_vec().len());
+        assert_eq!(again.ok(), Some(written.len()), "{message:?}");
+        true
+    }
+
+    #[test]
+    fn no_message_breaks_its_reading() {
+        let ticket = sample();
+        let request = openmatch::CreateTicketRequest {
+            ticket: MessageField::some(ticket.clone()),
+            ..Default::default()
+        };
+        let samples =
+            [ticket.encode_to_vec(), request.encode_to_vec(), vec![0x0a, 0x02, b'i', b'd', 0x1a, 0x00]];
+        testkit::fuzz("open-match-messages", &samples, |input| {
+            let read = [
+                is_read::<openmatch::CreateTicketRequest>(input),
+                is_read::<openmatch::Ticket>(input),
+                is_read::<openmatch::WatchAssignmentsRequest>(input),
+                is_read::<openmatch::WatchAssignmentsResponse>(input),
+                is_read::<openmatch::Assignment>(input),
+            ];
+            let _ = super::ticket(TicketId::generate(Moment::default()), input);
+            read.contains(&true)
+        });
+    }
+
+    #[test]
+    fn no_json_breaks_the_reading_of_messages() {
+        let samples = [
+            r#"{"ticket":{"searchFields":{"doubleArgs":{"mmr":1500.5,"x":"NaN"},"stringArgs":{"mode":"duel"},"tags":["a"]}}}"#,
+            r#"{"ticket":{"create_time":"2026-03-01T12:00:00.120Z","extensions":{"e":{"@type":"type.googleapis.com/google.protobuf.StringValue","value":"v"}}}}"#,
+            r#"{"ticket":{"persistentField":{"ttl":{"@type":"type.googleapis.com/google.protobuf.Duration","value":"1.5s"}},"assignment":{"connection":"h:1"}}}"#,
+        ];
+        testkit::fuzz("open-match-json", &samples, |input| {
+            let Ok(request) = serde_json::from_slice::<openmatch::CreateTicketRequest>(input) else {
+                return false;
+            };
+            // A message that was accepted can be answered with.
+            let _ = serde_json::to_value(&request);
+            let _ = request.encode_to_vec();
+            true
+        });
+    }
 }

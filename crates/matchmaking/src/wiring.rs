@@ -4,17 +4,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ::config::Reader;
-use axum::Router;
 use bus::EventKind;
 use db::Migrations;
+use fleet::Fleet;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use outbox::Outbox;
-use redis_store::{Redis, RedisUrl};
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
+use redis_store::{Redis, RedisUrl, Trial};
+use service::{
+    Context, Dependency, Loop, Need, OpenError, Opened, OperatorRoute, Provided, Role, Service, Settings,
+    Standing, StandingError,
+};
 
 use crate::allocation::{self, GiveBack, Sweeper};
-use crate::store::Redises;
+use crate::standing::standing;
+use crate::store::{Redises, TRIALS};
 use crate::{
     Allocations, Config, Engine, Frontend, MIGRATIONS, Metrics, Operator, Players, Recorder, Store, events,
     operator,
@@ -42,8 +46,34 @@ impl Service for Wiring {
         events()
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
-        operator::operator_routes().merge(allocation::operator_routes())
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
+        operator::operator_routes().into_iter().chain(allocation::operator_routes()).collect()
+    }
+
+    fn scripts(&self) -> Vec<Trial> {
+        TRIALS.to_vec()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![
+            Need::degrades(Role::Gateway, Dependency::Redis, "Players cannot queue for matches."),
+            Need::essential(
+                Role::MatchmakingFrontend,
+                Dependency::Redis,
+                "Tickets cannot be made, read or watched: every call is answered with UNAVAILABLE.",
+            ),
+            Need::essential(
+                Role::MatchmakingEngine,
+                Dependency::Redis,
+                "No tickets are fetched and no matches are made; tickets wait.",
+            ),
+            Need::degrades(
+                Role::MatchmakingEngine,
+                Dependency::Sql,
+                "Matches are made and players notified until matchmaking.max_unrecorded is reached, and recorded later; webhook \
+                 assigners are not called.",
+            ),
+        ]
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
@@ -52,6 +82,16 @@ impl Service for Wiring {
 
     fn prepare_dev(&self, settings: &mut Settings) {
         settings.put(settings.get::<Config>().clone().or_demo());
+    }
+
+    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async move {
+            match (provided.find::<Operator>(), provided.find::<Allocations>()) {
+                (Some(operator), Some(allocations)) => standing(&operator, &allocations).await,
+                _ => Ok(Standing::default()),
+            }
+        }
+        .boxed()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {
@@ -73,7 +113,12 @@ async fn open(context: &Context) -> Result<Opened, OpenError> {
     let assigners = config.assigners(clock).map_err(unusable)?;
     let profiles = config.profiles(&assigners).map_err(unusable)?;
     let fetched = config.engine.fetch_limit;
-    context.provide(Operator::new(store.clone(), profiles.clone(), fetched, clock.clone()))?;
+    let operator = Operator::new(store.clone(), profiles.clone(), fetched, clock.clone());
+    // A program that embeds matchmaking may do without.
+    context.provide(match context.provided.find::<Fleet>() {
+        Some(fleet) => operator.with_fleet(fleet),
+        None => operator,
+    })?;
     let queue = config.abandoned.clone();
     let allocations = Allocations::new(db.clone(), outbox.clone(), queue, clock.clone(), metrics.clone());
     context.provide(allocations.clone())?;

@@ -76,14 +76,22 @@ pub(crate) async fn bury_events(tx: &mut Tx, dead: &[&DeadEvent]) -> Result<(), 
             tx.write().await?;
             size = 0;
         }
-        tracing::warn!(
-            subject = event.subject,
-            position = event.position,
-            cause = event.cause,
-            "an event is a dead letter"
-        );
     }
     Ok(())
+}
+
+/// Logs the letters of events, once they are committed.
+pub(crate) fn log_events(dead: &[&DeadEvent]) {
+    for DeadEvent { id, subject, position, cause, .. } in dead {
+        tracing::warn!(letter = %id, kind = EVENT, subject, position, cause, "{}", what_to_do(id));
+    }
+}
+
+/// The log line of a letter.
+fn what_to_do(id: &Uuid) -> String {
+    format!(
+        "a dead letter: look at it with `playhouse dlq show {id}`, then `playhouse dlq replay {id}` or `playhouse dlq discard {id}`"
+    )
 }
 
 /// Writes the letters of deliveries that have failed for good.
@@ -104,7 +112,11 @@ impl OnFailed for Bury {
             user: Some(&item.user),
             ..letter_of(item, kind, &item.key, cause)
         };
-        bury(tx, &letter);
+        store::add_letter(tx, &letter);
+    }
+
+    fn committed(&self, failed: FailedItem<'_>) {
+        log(failed, failed.item.key.split(':').next().unwrap_or_default(), &failed.item.key);
     }
 }
 
@@ -114,7 +126,11 @@ pub(crate) struct BuryBroadcast;
 
 impl OnFailed for BuryBroadcast {
     fn failed(&self, tx: &mut Tx, FailedItem { item, cause }: FailedItem<'_>) {
-        bury(tx, &letter_of(item, BROADCAST, EVERYBODY, cause));
+        store::add_letter(tx, &letter_of(item, BROADCAST, EVERYBODY, cause));
+    }
+
+    fn committed(&self, failed: FailedItem<'_>) {
+        log(failed, BROADCAST, EVERYBODY);
     }
 }
 
@@ -134,10 +150,9 @@ fn letter_of<'a>(item: &'a Item, kind: &'a str, destination: &'a str, cause: &'a
     }
 }
 
-fn bury(tx: &mut Tx, letter: &NewLetter<'_>) {
-    store::add_letter(tx, letter);
-    let NewLetter { id, kind, destination, cause, .. } = letter;
-    tracing::warn!(%id, kind, destination, cause, "a dead letter");
+fn log(FailedItem { item, cause }: FailedItem<'_>, kind: &str, destination: &str) {
+    let (id, attempts) = (item.id, item.attempts);
+    tracing::warn!(letter = %id, kind, destination, attempts, cause, "{}", what_to_do(&id));
 }
 
 fn shortened(text: &str, most: usize) -> String {

@@ -28,12 +28,13 @@ use runtime::lifecycle::{Drain, LoopError};
 use tokio::time::timeout;
 use work_queue::{Entry, Keeper, New, Outcome, Queue, State, Unordered, Worker};
 
-use crate::Config;
 use crate::dead::Bury;
 use crate::model::{Channel, Notification, derived};
 use crate::service::{Made, MadeOne};
+use crate::{Config, Error};
 
 pub use self::check::Check;
+use self::webhooks::Shown;
 pub use self::webhooks::Webhooks;
 
 /// The queues, by channel.
@@ -90,6 +91,10 @@ impl Deliveries {
         Self(Arc::new(Inner { queues, streams, webhooks, check }))
     }
 
+    pub(crate) fn queues(&self) -> [&Queue; 3] {
+        self.0.queues.all()
+    }
+
     /// Adds the deliveries of what was made. Those to streams are claimed by this process.
     pub(crate) fn push(&self, tx: &mut Tx, process: ProcessId, made: &[MadeOne]) {
         let (mut live, mut log, mut webhook) = (Vec::new(), Vec::new(), Vec::new());
@@ -137,10 +142,16 @@ impl Deliveries {
         };
         if let Err(error) = self.0.queues.live.finish_claimed(&ids, &outcome).await {
             tracing::warn!(
+                outage = "sql",
                 cause = chain(&error),
                 "notifications were published, but their deliveries are not finished: they are published again"
             );
         }
+    }
+
+    /// All webhook destinations, with those that are disabled or rest.
+    pub async fn destinations(&self) -> Result<Vec<Shown>, Error> {
+        self.0.webhooks.list(&self.0.queues.webhook).await
     }
 
     /// The queue of a channel, by its word.

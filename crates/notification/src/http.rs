@@ -227,8 +227,16 @@ fn invalid(detail: &str) -> Problem {
 pub(crate) fn problem(error: Error) -> Problem {
     let code = error.code();
     match code {
-        Code::Internal | Code::Unavailable | Code::Timeout => {
+        Code::Internal => {
             tracing::error!(cause = chain(&error), "notifications could not be read or made");
+            Problem::new(code)
+        }
+        Code::Unavailable | Code::Timeout => {
+            tracing::warn!(
+                outage = "notifications",
+                cause = chain(&error),
+                "notifications could not be read or made"
+            );
             Problem::new(code)
         }
         _ => Problem::new(code).detail(error.to_string()),

@@ -189,7 +189,12 @@ impl Intake {
                 return self.take_one_by_one(events, behind).await;
             }
             failures += 1;
-            tracing::warn!(cause = chain(&error), events = events.len(), "events cannot be taken in");
+            tracing::warn!(
+                outage = "sql",
+                cause = chain(&error),
+                events = events.len(),
+                "events cannot be taken in"
+            );
             sleep(AWAY.after(failures)).await;
             for delivery in events.iter().filter_map(|event| event.delivery.as_ref()) {
                 // Or they would be given to others meanwhile, which would do no harm.
@@ -243,6 +248,7 @@ impl Intake {
         store::move_reader(&mut tx, CONSUMER, position);
         fault::point("notification_intake.uncommitted");
         tx.commit().await?;
+        dead::log_events(&dead);
         let dead = dead.len();
         let taken = Taken { events: events.len(), repeated, notifications: made.len(), dead };
         Ok(Written::Taken(taken, made))
@@ -267,7 +273,12 @@ async fn acknowledge(deliveries: &[Delivery]) {
     let failed: Vec<bus::Error> = ack_all(deliveries).await.into_iter().filter_map(Result::err).collect();
     if let Some(error) = failed.first() {
         let cause = chain(error);
-        tracing::warn!(events = failed.len(), cause, "not acknowledged: they come again, and are known");
+        tracing::warn!(
+            outage = "bus",
+            events = failed.len(),
+            cause,
+            "not acknowledged: they come again, and are known"
+        );
     }
 }
 

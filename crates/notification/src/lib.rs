@@ -36,6 +36,7 @@ mod operator;
 mod rules;
 mod send;
 mod service;
+mod standing;
 mod store;
 mod template;
 mod topics;

@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::{Path, Query};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use base::Code;
 use base::id::Uuid;
 use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Open, Provided};
+use service::{Open, OperatorRoute};
 use work_queue::Filter;
 
 use crate::deliver::state_word;
@@ -27,21 +26,22 @@ const SHOWN: usize = 2_000;
 
 /// `/dlq` (list), `/dlq/{letter}` and its `replay` and `discard`, `/dlq/replay`, `/dlq/discard`, `/notifications/{notification}`,
 /// `/broadcasts`, `/broadcasts/{broadcast}` and its `stop` and `resume`, `/webhooks` and `/webhooks/{name}/enable`.
-pub(crate) fn operator_routes() -> Router<Provided> {
-    Router::new()
-        .route("/dlq", get(list))
-        .route("/dlq/replay", post(replay_some))
-        .route("/dlq/discard", post(discard_some))
-        .route("/dlq/{letter}", get(show))
-        .route("/dlq/{letter}/replay", post(replay))
-        .route("/dlq/{letter}/discard", post(discard))
-        .route("/notifications/{notification}", get(follow))
-        .route("/broadcasts", get(broadcasts))
-        .route("/broadcasts/{broadcast}", get(broadcast))
-        .route("/broadcasts/{broadcast}/stop", post(stop))
-        .route("/broadcasts/{broadcast}/resume", post(resume))
-        .route("/webhooks", get(webhooks))
-        .route("/webhooks/{name}/enable", post(enable))
+pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
+    vec![
+        OperatorRoute::get("/dlq", list),
+        OperatorRoute::post("/dlq/replay", replay_some),
+        OperatorRoute::post("/dlq/discard", discard_some),
+        OperatorRoute::get("/dlq/{letter}", show),
+        OperatorRoute::post("/dlq/{letter}/replay", replay),
+        OperatorRoute::post("/dlq/{letter}/discard", discard),
+        OperatorRoute::get("/notifications/{notification}", follow),
+        OperatorRoute::get("/broadcasts", broadcasts),
+        OperatorRoute::get("/broadcasts/{broadcast}", broadcast),
+        OperatorRoute::post("/broadcasts/{broadcast}/stop", stop),
+        OperatorRoute::post("/broadcasts/{broadcast}/resume", resume),
+        OperatorRoute::get("/webhooks", webhooks),
+        OperatorRoute::post("/webhooks/{name}/enable", enable),
+    ]
 }
 
 #[derive(Deserialize)]
@@ -249,10 +249,14 @@ fn progress(progress: &Progress) -> Value {
 }
 
 async fn webhooks(Open(notifications): Open<Notifications>) -> Result<Json<Value>, Problem> {
-    let shown = notifications.webhooks().list().await.map_err(problem)?;
+    let shown = notifications.deliveries().destinations().await.map_err(problem)?;
     let shown = shown.into_iter().map(|webhook| {
         let (since, cause) = webhook.disabled.map(|(since, cause)| (since.to_rfc3339(), cause)).unzip();
-        json!({ "name": webhook.name, "disabled_since": since, "cause": cause })
+        let (until, waiting, last) =
+            webhook.resting.map_or((None, 0, None), |rest| (Some(rest.until.to_rfc3339()), rest.waiting, rest.cause));
+        json!({
+            "name": webhook.name, "disabled_since": since, "cause": cause.or(last), "resting_until": until, "waiting": waiting,
+        })
     });
     Ok(Json(json!({ "webhooks": shown.collect::<Vec<_>>() })))
 }
@@ -262,7 +266,7 @@ async fn enable(
     Path(name): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     let webhooks = notifications.webhooks();
-    if !webhooks.list().await.map_err(problem)?.iter().any(|known| known.name == name) {
+    if !webhooks.has(&name) {
         let detail = format!("There is no [notification.webhooks.{name}] in the configuration.");
         return Err(Problem::new(Code::NotFound).detail(detail));
     }

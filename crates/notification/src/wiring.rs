@@ -5,16 +5,19 @@ use std::time::Duration;
 
 use ::config::Reader;
 use account::Accounts;
-use axum::Router;
 use bus::Bus;
 use db::Migrations;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Services, Settings, StreamConfig};
+use service::{
+    Context, Dependency, Loop, Need, OpenError, Opened, OperatorRoute, Provided, Role, Service, Services,
+    Settings, Standing, StandingError, StreamConfig,
+};
 use utoipa::OpenApi as _;
 use utoipa::openapi::OpenApi;
 
+use crate::standing::standing;
 use crate::{
     Api, Broadcasts, ChannelQueues, Check, Config, Deliveries, EraseInbox, Inbox, Intake, MIGRATIONS,
     Metrics, Notifications, Parts, Rules, Watch, Webhooks, Wrong, operator, routes,
@@ -47,8 +50,33 @@ impl Service for Wiring {
         Some(Api::openapi())
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
         operator::operator_routes()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        vec![
+            Need::degrades(
+                Role::Gateway,
+                Dependency::Redis,
+                "Streams learn of notifications at their heartbeat instead of at once.",
+            ),
+            Need::essential(
+                Role::Notifier,
+                Dependency::Sql,
+                "Nothing is put into inboxes and nothing is delivered.",
+            ),
+            Need::degrades(
+                Role::Notifier,
+                Dependency::Redis,
+                "Inboxes are filled and webhooks are called; streams learn of it at their heartbeat.",
+            ),
+            Need::degrades(
+                Role::Notifier,
+                Dependency::Nats,
+                "Events become notifications later; notifications of services, broadcasts and webhooks are delivered.",
+            ),
+        ]
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
@@ -66,6 +94,16 @@ impl Service for Wiring {
             "it must be longer than bus.max_age: an event that the bus still has, and that nobody remembers, would be told again"
                 .to_owned()
         });
+    }
+
+    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async move {
+            match provided.find::<Notifications>() {
+                Some(notifications) => standing(&notifications).await,
+                None => Ok(Standing::default()),
+            }
+        }
+        .boxed()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

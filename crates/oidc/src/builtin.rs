@@ -102,7 +102,7 @@ impl Builtin {
             .with_state(self.clone())
     }
 
-    /// An access token for scripts, good for an hour. `roles` are words with spaces in between: `player`, `operator`, `service`,
+    /// An access token for scripts, good for an hour. `roles` are words with spaces in between: `player`, `operator`, `operator-readonly`, `service`,
     /// or any role as it stands in tokens, such as `playhouse-may-entitlements`.
     pub fn token(&self, user: &str, roles: Option<&str>) -> Result<String, Error> {
         if !is_name(user) {
@@ -132,6 +132,7 @@ impl Builtin {
         let role = |word| match word {
             "player" => None,
             "operator" => Some(config.operator_role.clone()),
+            "operator-readonly" => Some(config.readonly_operator_role.clone()),
             "service" => Some(config.service_role.clone()),
             other => Some(other.to_owned()),
         };

@@ -30,6 +30,8 @@ pub struct Access {
     pub roles: Vec<String>,
     /// Whether they have the role of operators.
     pub is_operator: bool,
+    /// Whether they have the role of operators who may only read.
+    pub is_readonly_operator: bool,
     /// Whether this is a service, not a player.
     pub is_service: bool,
     /// What a service may do. Players have none.
@@ -93,6 +95,7 @@ impl Claims<'_> {
             subject: self.id("sub")?.ok_or(Refused::Malformed)?,
             name: self.name(),
             is_operator: has(&self.config.operator_role),
+            is_readonly_operator: has(&self.config.readonly_operator_role),
             is_service,
             rights: if is_service { roles.iter().filter_map(right).collect() } else { Vec::new() },
             client: self.id("azp")?.or(self.id("client_id")?),

@@ -32,6 +32,8 @@ pub struct Config {
     pub roles_claim: String,
     /// The role of operators.
     pub operator_role: String,
+    /// The role of operators who may only read.
+    pub readonly_operator_role: String,
     /// The role of services.
     pub service_role: String,
     /// What the roles begin with that give a service its rights.
@@ -57,6 +59,7 @@ impl Section for Config {
             keys_max_age: reader.get_within("keys_max_age", 10 * SECOND..=24 * HOUR),
             roles_claim: reader.get("roles_claim"),
             operator_role: reader.get("operator_role"),
+            readonly_operator_role: reader.get("readonly_operator_role"),
             service_role: reader.get("service_role"),
             right_prefix: reader.get("right_prefix"),
             name_claim: reader.get("name_claim"),
@@ -72,6 +75,7 @@ impl Config {
             ("client_id", &self.client_id),
             ("roles_claim", &self.roles_claim),
             ("operator_role", &self.operator_role),
+            ("readonly_operator_role", &self.readonly_operator_role),
             ("service_role", &self.service_role),
             ("right_prefix", &self.right_prefix),
             ("name_claim", &self.name_claim),
@@ -94,6 +98,11 @@ impl Config {
         });
         reader.check(&["operator_role", "service_role"], self.operator_role != self.service_role, || {
             "operators and services must have different roles".to_owned()
+        });
+        let is_own = self.readonly_operator_role != self.operator_role
+            && self.readonly_operator_role != self.service_role;
+        reader.check(&["readonly_operator_role"], is_own, || {
+            "operators who may only read must have a role of their own".to_owned()
         });
         reader.check(&["keys_cooldown", "keys_max_age"], self.keys_cooldown <= self.keys_max_age, || {
             "keys_cooldown must be at most keys_max_age".to_owned()
@@ -221,6 +230,7 @@ pub(crate) const REFERENCE: &str = r#"
     keys_max_age = "1h"
     roles_claim = "realm_access.roles"
     operator_role = "playhouse-operator"
+    readonly_operator_role = "playhouse-operator-readonly"
     service_role = "playhouse-service"
     right_prefix = "playhouse-may-"
     name_claim = "name"
@@ -293,6 +303,7 @@ mod tests {
             "audiences = []",
             "client_id = \"\"",
             "operator_role = \"playhouse-service\"",
+            "readonly_operator_role = \"playhouse-operator\"",
             "keys_max_age = \"10s\"\nkeys_cooldown = \"20s\"",
         ] {
             assert!(read(wrong).is_err(), "{wrong}");

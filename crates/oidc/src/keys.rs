@@ -198,4 +198,13 @@ mod tests {
         assert!(key("AQAB").has(&key("AQAB").0[0].fingerprint));
         assert!(!key("AQAB").has(&key("AQAC").0[0].fingerprint));
     }
+
+    #[test]
+    fn no_key_set_breaks_its_reading() {
+        let samples = [
+            r#"{"keys":[{"kty":"RSA","kid":"good","use":"sig","alg":"RS256","n":"AQAB","e":"AQAB"}]}"#,
+            r#"{"keys":[{"kty":"EC","crv":"P-256","x":"AQAB","y":"AQAB","key_ops":["verify"]},{"kty":"OKP","crv":"Ed25519","x":"AQAB"}]}"#,
+        ];
+        testkit::fuzz("key-sets", &samples, |input| Keys::parse(input).is_ok());
+    }
 }

@@ -151,4 +151,11 @@ mod tests {
         assert_eq!(place("https://h/a/b"), "https://h/a/b/.well-known/openid-configuration");
         assert_eq!(place("https://h/a/"), "https://h/a/.well-known/openid-configuration");
     }
+
+    #[test]
+    fn no_discovery_document_breaks_its_reading() {
+        let issuer = Url::parse("https://id.example.org").unwrap();
+        let samples = [document("https://id.example.org").to_string()];
+        testkit::fuzz("discovery", &samples, |input| Metadata::parse(input, &issuer).is_ok());
+    }
 }

@@ -75,6 +75,11 @@ impl Provider {
         self.0.source.known().await.map(drop)
     }
 
+    /// Asks the issuer for its discovery document. Fails if it does not answer; what is known of it stays as it is.
+    pub async fn ping(&self) -> Result<(), Error> {
+        self.0.source.ping().await
+    }
+
     /// What the issuer can do. Asks for it if need be.
     pub(crate) async fn abilities(&self) -> Result<Abilities, Error> {
         let known = self.0.source.known().await?;

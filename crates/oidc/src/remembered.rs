@@ -119,6 +119,7 @@ mod tests {
             name: None,
             roles: Vec::new(),
             is_operator: false,
+            is_readonly_operator: false,
             is_service: false,
             rights: Vec::new(),
             client: None,

@@ -47,3 +47,20 @@ pub(crate) fn unpadded(flags: u8, payload: &[u8]) -> Result<&[u8], Malformed> {
 pub(crate) fn four(payload: &[u8]) -> Result<u32, Malformed> {
     payload.first_chunk().map(|bytes| u32::from_be_bytes(*bytes)).ok_or(Malformed("a frame that ends early"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_frame_breaks_its_reader() {
+        let samples: [&[u8]; 3] = [&[3, b'a', b'b', 0, 0, 0], &[0, 0, 0, 8], &[255, 1, 2]];
+        testkit::fuzz("http2-frames", &samples, |input| {
+            let Some((flags, payload)) = input.split_first() else { return false };
+            let rest = unpadded(*flags, payload);
+            assert!(rest.as_ref().is_err() || rest.as_ref().is_ok_and(|rest| rest.len() <= payload.len()));
+            let _ = four(payload);
+            rest.is_ok()
+        });
+    }
+}

@@ -379,4 +379,30 @@ mod tests {
         assert!(unpack(&[0xff, 0xff]).is_err());
         assert!(unpack(&[0x00]).is_err());
     }
+
+    #[test]
+    fn no_block_of_headers_breaks_the_decoder() {
+        let samples: [&[u8]; 4] = [
+            &[0x88, 0x40, 5, b'a', b'b', b'c', b'd', b'e', 3, b'x', b'y', b'z', 0xbe],
+            &[0x48, 0x82, 0x64, 0x02, 0x58, 0x85, 0xae, 0xc3, 0x77, 0x1a, 0x4b, 0x3f, 0xe1, 0x1f],
+            &[
+                0x61, 0x96, 0xd0, 0x7a, 0xbe, 0x94, 0x10, 0x54, 0xd4, 0x44, 0xa8, 0x20, 0x05, 0x95, 0x04,
+                0x0b, 0x81, 0x66,
+            ],
+            &[0x3f, 0xe1, 0x1f, 0x10, 1, b'n', 1, b'v', 0x0f, 0x0d, 0x01, b'0'],
+        ];
+        testkit::fuzz("hpack", &samples, |input| {
+            // The table of one connection is shared by its blocks.
+            let mut decoder = Decoder::new();
+            let mut shown = 0;
+            let mut is_read = true;
+            for block in input.chunks(64) {
+                is_read &= decoder.read(block, |name, value| shown += name.len() + value.len()).is_ok();
+                assert!(decoder.size <= TABLE, "the table is bounded");
+            }
+            // A byte can stand for an entry of the whole table, and a number of bits for a symbol.
+            assert!(shown <= input.len() * (TABLE + 2), "{shown}");
+            is_read
+        });
+    }
 }

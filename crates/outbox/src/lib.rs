@@ -23,14 +23,21 @@
 //! The machinery of claims, leases and attempts is that of [`work_queue`].
 
 mod event;
+mod failed;
 mod operator;
 mod relay;
+mod standing;
 mod wiring;
+
+use std::collections::HashSet;
+use std::sync::Arc;
 
 use base::Clock;
 use bus::Event;
 use db::{Db, Migration, Migrations, Tx};
 use work_queue::{New, Queue};
+
+use self::failed::LogFailed;
 
 pub use base::id::Uuid;
 pub use operator::Operator;
@@ -59,7 +66,7 @@ pub struct Outbox {
 
 impl Outbox {
     pub fn new(db: Db, config: Config, metrics: Metrics, clock: Clock) -> Self {
-        Self { queue: Queue::new(TABLE, db, config, metrics, clock) }
+        Self { queue: Queue::new(TABLE, db, config, metrics, clock).on_failed(Arc::new(LogFailed)) }
     }
 
     /// Appends events to the caller's transaction, each with the user whom it is about.
@@ -110,6 +117,12 @@ impl Outbox {
 
     /// A column for a `SELECT`: how many events of a key are unfinished. It takes the [number of the key](Self::key_number).
     pub const UNFINISHED: &str = work_queue::unfinished_column!("outbox");
+
+    /// Returns those of these [numbers of keys](Self::key_number) of which events are unfinished, in one query of the caller's transaction:
+    /// [`UNFINISHED`](Self::UNFINISHED) for many. `keys` is not empty.
+    pub async fn unfinished_in(&self, tx: &mut Tx, keys: &[i64]) -> Result<HashSet<i64>, db::Error> {
+        self.queue.unfinished_in(tx, keys).await
+    }
 
     /// What stands for a key in statements.
     pub fn key_number(key: &str) -> i64 {

@@ -1,8 +1,7 @@
 //! What operators see of the outbox, and what they can do: the admin port's `/outbox`.
 
+use axum::Json;
 use axum::extract::{Path, Query};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use base::error::{Coded, chain};
 use base::id::Uuid;
 use base::{Code, Timestamp};
@@ -10,7 +9,7 @@ use bus::Event;
 use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Open, Provided};
+use service::{Open, OperatorRoute};
 use work_queue::{Choice, Decision, Entry, Filter, State as ItemState, Unfit};
 
 use crate::{Outbox, event};
@@ -51,16 +50,17 @@ impl Operator {
 
 /// `/outbox` (list), `/outbox/blocked`, `/outbox/{event}` and its `retry` and `skip`, `/outbox/retry` and `/outbox/skip` for all
 /// failed events that fit, `/outbox/republish`.
-pub(crate) fn operator_routes() -> Router<Provided> {
-    Router::new()
-        .route("/outbox", get(list))
-        .route("/outbox/blocked", get(blocked))
-        .route("/outbox/republish", post(republish))
-        .route("/outbox/retry", post(retry_failed))
-        .route("/outbox/skip", post(skip_failed))
-        .route("/outbox/{event}", get(show))
-        .route("/outbox/{event}/retry", post(retry))
-        .route("/outbox/{event}/skip", post(skip))
+pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
+    vec![
+        OperatorRoute::get("/outbox", list),
+        OperatorRoute::get("/outbox/blocked", blocked),
+        OperatorRoute::post("/outbox/republish", republish),
+        OperatorRoute::post("/outbox/retry", retry_failed),
+        OperatorRoute::post("/outbox/skip", skip_failed),
+        OperatorRoute::get("/outbox/{event}", show),
+        OperatorRoute::post("/outbox/{event}/retry", retry),
+        OperatorRoute::post("/outbox/{event}/skip", skip),
+    ]
 }
 
 #[derive(Deserialize)]

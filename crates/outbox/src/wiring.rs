@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use axum::Router;
 use config::Reader;
 use db::Migrations;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
-use service::{Context, Loop, OpenError, Opened, Provided, Role, Service, Settings};
+use futures::future::{BoxFuture, LocalBoxFuture};
+use service::{
+    Context, Dependency, Loop, Need, OpenError, Opened, OperatorRoute, Provided, Role, Service, Settings,
+    Standing, StandingError,
+};
 
 use crate::operator::{self, Operator};
+use crate::standing::standing;
 use crate::{Config, MIGRATIONS, Metrics, Outbox, Relay, TABLE};
 
 /// The loop that publishes events. Loops that append to the outbox stop before it.
@@ -33,12 +36,39 @@ impl Service for Wiring {
         Some(MIGRATIONS)
     }
 
-    fn operator_routes(&self) -> Router<Provided> {
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
         operator::operator_routes()
+    }
+
+    fn needs(&self) -> Vec<Need> {
+        const LATE: &str =
+            "Events wait in the outbox and are published later; requests are answered as usual.";
+        const NOTHING: &str = "No event is published; events wait in the outbox.";
+        vec![
+            Need::degrades(Role::Gateway, Dependency::Nats, LATE),
+            Need::degrades(Role::ServiceApi, Dependency::Nats, LATE),
+            Need::degrades(
+                Role::MatchmakingEngine,
+                Dependency::Nats,
+                "Matches are made and recorded; their events wait in the outbox.",
+            ),
+            Need::essential(Role::OutboxRelay, Dependency::Sql, NOTHING),
+            Need::essential(Role::OutboxRelay, Dependency::Nats, NOTHING),
+        ]
     }
 
     fn read_settings(&self, reader: &mut Reader<'_>, settings: &mut Settings) {
         settings.put(OutboxConfig(reader.section("outbox")));
+    }
+
+    fn standing<'a>(&'a self, provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async move {
+            match provided.find::<Outbox>() {
+                Some(outbox) => standing(&outbox).await,
+                None => Ok(Standing::default()),
+            }
+        }
+        .boxed()
     }
 
     fn open<'a>(&'a self, context: &'a mut Context) -> LocalBoxFuture<'a, Result<Opened, OpenError>> {

@@ -1,7 +1,9 @@
 //! The command line.
 
+mod audit_log;
 mod drops;
 mod notifications;
+mod players;
 
 use std::path::PathBuf;
 
@@ -11,10 +13,12 @@ use http_server::Right;
 
 use crate::services::SERVICES;
 
+pub(crate) use audit_log::{AuditLog, AuditLogCommand, WhichEntries};
 pub(crate) use drops::{CreateDrop, Drops, DropsCommand, Switch, WhichDrop};
 pub(crate) use notifications::{
     Broadcasts, BroadcastsCommand, Chosen, Dlq, DlqCommand, Fits, Webhooks, WebhooksCommand,
 };
+pub(crate) use players::{Entitlements, EntitlementsCommand, Users, UsersCommand};
 
 /// The backend that an online game needs around its game servers.
 ///
@@ -34,14 +38,18 @@ pub enum Command {
     Migrate(Migrate),
     Config(Config),
     Doctor(Doctor),
+    Status(Status),
     Locks(Locks),
     Outbox(Outbox),
     Dlq(Dlq),
     Webhooks(Webhooks),
     Broadcasts(Broadcasts),
     Drops(Drops),
+    Users(Users),
+    Entitlements(Entitlements),
     Tickets(Tickets),
     Allocations(Allocations),
+    AuditLog(AuditLog),
     Token(Token),
     Completions(Completions),
 }
@@ -68,7 +76,7 @@ pub struct Dev {
     /// Port for other services [default: 8081]
     #[arg(long, value_name = "PORT")]
     pub internal_port: Option<u16>,
-    /// Port for health, readiness and metrics [default: 8082]
+    /// Port for operators, health, readiness and metrics [default: 8082]
     #[arg(long, value_name = "PORT")]
     pub admin_port: Option<u16>,
     /// Port for Open Match clients [default: 50504]
@@ -134,6 +142,20 @@ pub struct Doctor {
     pub from: From,
 }
 
+/// Show which processes run, which roles nobody has, and what waits for you
+///
+/// Asks a running process at its admin port, whose address is listen.admin. Any process answers the same. Exits with 1 if anything fails: an
+/// expected role that nobody has (process.expected_roles), events that have failed, a webhook that is disabled, an assigner that fails.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  playhouse status
+  playhouse status --json
+  playhouse status --admin http://10.0.0.7:8082")]
+pub struct Status {
+    #[command(flatten)]
+    pub at: AtAdmin,
+}
+
 /// Make, check and watch the rows that locks are taken on
 ///
 /// Locks over users, accounts and resources are row locks of the database, on rows that are made beforehand. Where the database
@@ -184,6 +206,8 @@ pub enum LocksCommand {
         /// The admin address of a running process [default: that of listen.admin]
         #[arg(long, value_name = "URL")]
         admin: Option<String>,
+        #[command(flatten)]
+        operator: AsOperator,
     },
     /// Try out who waits for whom, live, and compare it with the rules; exits with 1 if anything differs
     Matrix,
@@ -199,7 +223,20 @@ pub struct AtAdmin {
     #[arg(long, global = true)]
     pub json: bool,
     #[command(flatten)]
+    pub operator: AsOperator,
+    #[command(flatten)]
     pub from: From,
+}
+
+/// As which operator a process is asked.
+#[derive(Debug, Default, Args)]
+pub struct AsOperator {
+    /// The file that has your operator token [env: PLAYHOUSE_OPERATOR_TOKEN_FILE, or the token itself in PLAYHOUSE_OPERATOR_TOKEN]
+    #[arg(long, value_name = "FILE", global = true)]
+    pub operator_token_file: Option<PathBuf>,
+    /// Why you change something, for the audit log
+    #[arg(long, value_name = "TEXT", global = true)]
+    pub note: Option<String>,
 }
 
 /// Look at events on their way to the bus, and mend what is stuck
@@ -292,33 +329,42 @@ pub enum OutboxCommand {
     },
 }
 
-/// Make a token: for a player to try things with, or for a service
+/// Make a token: for a player to try things with, for a service, or for an operator
 ///
 /// With --user it is an access token of the builtin issuer, for curl and scripts, and only the token is printed; it lasts for an
 /// hour, or until that process stops. A running process is asked at its admin port, which listen.admin says where it is.
 ///
 /// With the name of a service it is a token for the service API, which is shown once and kept nowhere, and its hash for the
-/// configuration.
+/// configuration. With --operator it is a token for the admin API, likewise.
 #[derive(Debug, Args)]
 #[command(
     arg_required_else_help = true,
     after_help = "Examples:
   curl -H \"authorization: Bearer $(playhouse token --user ada)\" http://127.0.0.1:8080/v1/home
   playhouse token --user grace --role operator
-  playhouse token shop --may read,entitlements"
+  playhouse token shop --may read,entitlements
+  playhouse token --operator grace"
 )]
 pub struct Token {
     /// What the service is called
-    #[arg(value_name = "SERVICE", required_unless_present = "user")]
+    #[arg(value_name = "SERVICE", required_unless_present_any = ["user", "for_operator"])]
     pub name: Option<String>,
     #[arg(long, value_name = "RIGHTS", default_value = "read", value_delimiter = ',', help = may_help())]
     pub may: Vec<String>,
     /// The player: any name, who is registered when first seen
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "may"])]
     pub user: Option<String>,
-    /// What the player is beside that
-    #[arg(long, requires = "user", value_parser = ["player", "operator", "service"])]
+    /// An extra role for this player
+    #[arg(long, requires = "user", value_parser = ["player", "operator", "operator-readonly", "service"])]
     pub role: Option<String>,
+    /// What the operator is called in the audit log
+    #[arg(long = "operator", value_name = "NAME", conflicts_with_all = ["name", "may", "user"])]
+    pub for_operator: Option<String>,
+    /// The operator may only read
+    #[arg(long, requires = "for_operator")]
+    pub read_only: bool,
+    #[command(flatten)]
+    pub operator: AsOperator,
     /// The admin address of a running process [default: that of listen.admin]
     #[arg(long, value_name = "URL", requires = "user")]
     pub admin: Option<String>,
@@ -328,11 +374,11 @@ pub struct Token {
 
 /// Look at matchmaking tickets and mend them
 ///
-/// Asks a running process at its admin port, which listen.admin says where it is: any process with a matchmaking role, or
-/// `playhouse dev`.
+/// Asks a running process at its admin port, whose address is listen.admin. Any process answers the same.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   playhouse tickets list
+  playhouse tickets list --user 0198c0de-0000-7000-8000-000000000001
   playhouse tickets show dbt8pcfejq8o287bsa0g
   playhouse tickets --admin http://10.0.0.7:8082 release dbt8pcfejq8o287bsa0g")]
 pub struct Tickets {
@@ -346,6 +392,9 @@ pub struct Tickets {
 pub enum TicketsCommand {
     /// The tickets that take part in matchmaking, the longest waiting first
     List {
+        /// Only those of this player: those that wait, and those assigned that can still be read
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
         /// How many at most
         #[arg(long, default_value_t = 100)]
         limit: usize,

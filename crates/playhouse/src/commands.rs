@@ -2,31 +2,42 @@
 
 mod admin;
 mod allocations;
+mod audit_log;
 mod broadcasts;
 mod config;
 mod dev;
 mod dlq;
 mod doctor;
 mod drops;
+mod entitlements;
 mod locks;
 mod migrate;
 mod outbox;
 mod serve;
+mod status;
 mod tickets;
 mod token;
+mod users;
 mod webhooks;
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use ::config::{ENV_PREFIX, Layers, Loaded, Problems, load};
 use anyhow::Context;
 use clap::CommandFactory;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde_json::Value;
 
 use crate::cli::{Cli, Command, From, Set};
 use crate::{REFERENCE, Settings, answer};
 
 pub(crate) const CONFIG_VARIABLE: &str = "PLAYHOUSE_CONFIG";
+/// The token by which commands call the admin API, and the file that has it.
+const TOKEN_VARIABLE: &str = "PLAYHOUSE_OPERATOR_TOKEN";
+const TOKEN_FILE_VARIABLE: &str = "PLAYHOUSE_OPERATOR_TOKEN_FILE";
+/// Variables that are ours and no settings.
+const NOT_SETTINGS: [&str; 3] = [CONFIG_VARIABLE, TOKEN_VARIABLE, TOKEN_FILE_VARIABLE];
 
 /// How a command ended, as the exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,15 +68,19 @@ pub(crate) fn run(command: Command) -> anyhow::Result<Outcome> {
         Command::Serve(args) => serve::run(args),
         Command::Migrate(args) => runtime()?.block_on(migrate::run(args)),
         Command::Config(args) => config::run(&args),
+        Command::Status(args) => runtime()?.block_on(status::run(args)),
         Command::Doctor(args) => runtime()?.block_on(doctor::run(args)),
         Command::Locks(args) => runtime()?.block_on(locks::run(args)),
         Command::Outbox(args) => runtime()?.block_on(outbox::run(args)),
         Command::Dlq(args) => runtime()?.block_on(dlq::run(args)),
         Command::Broadcasts(args) => runtime()?.block_on(broadcasts::run(args)),
         Command::Drops(args) => runtime()?.block_on(drops::run(args)),
+        Command::Users(args) => runtime()?.block_on(users::run(args)),
+        Command::Entitlements(args) => runtime()?.block_on(entitlements::run(args)),
         Command::Webhooks(args) => runtime()?.block_on(webhooks::run(args)),
         Command::Tickets(args) => runtime()?.block_on(tickets::run(args)),
         Command::Allocations(args) => runtime()?.block_on(allocations::run(args)),
+        Command::AuditLog(args) => runtime()?.block_on(audit_log::run(args)),
         Command::Token(args) => runtime()?.block_on(token::run(&args)),
         Command::Completions(args) => {
             let mut script = Vec::new();
@@ -96,7 +111,7 @@ fn environment() -> anyhow::Result<Vec<(String, String)>> {
     let mut variables = Vec::new();
     for (name, value) in std::env::vars_os() {
         let Ok(name) = name.into_string() else { continue };
-        if name.starts_with(ENV_PREFIX) && name != CONFIG_VARIABLE {
+        if name.starts_with(ENV_PREFIX) && !NOT_SETTINGS.contains(&name.as_str()) {
             let value =
                 value.into_string().map_err(|_| Misuse(format!("{name}: the value is not valid UTF-8")))?;
             variables.push((name, value));
@@ -110,12 +125,26 @@ fn with_set(layers: Layers, set: &Set) -> Layers {
 }
 
 fn settings(layers: Layers) -> anyhow::Result<Loaded<Settings>> {
-    Ok(load(layers)?)
+    let loaded: Loaded<Settings> = load(layers)?;
+    for warning in &loaded.warnings {
+        let _ = writeln!(io::stderr(), "warning: {warning}");
+    }
+    Ok(loaded)
 }
 
 /// A list in an answer of the admin port.
 fn items<'a>(found: &'a Value, name: &str) -> &'a [Value] {
     found[name].as_array().map(Vec::as_slice).unwrap_or_default()
+}
+
+/// How to ask for the next page, if there is one.
+fn next_page(found: &Value) -> Option<String> {
+    found["next"].as_str().map(|next| format!("\nthere is more: --after '{next}'"))
+}
+
+/// A text as a part of a path.
+fn encoded(text: &str) -> String {
+    utf8_percent_encode(text, NON_ALPHANUMERIC).to_string()
 }
 
 fn text(value: &Value) -> &str {

@@ -5,6 +5,7 @@ mod cli;
 mod commands;
 mod listeners;
 mod openapi;
+mod readiness;
 mod services;
 mod settings;
 mod start;
@@ -17,8 +18,9 @@ use clap::Parser;
 
 pub use cli::Cli;
 pub use commands::Outcome;
+pub use readiness::role_needs;
 pub use service::{Role, Roles};
-pub use services::gateway_rows;
+pub use services::{audited_service_routes, gateway_rows, operator_rows};
 pub use settings::{REFERENCE, Settings};
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -39,7 +39,7 @@ impl Listener {
             Self::Gateway => ("Gateway", "players and web pages"),
             Self::Internal => ("Service API", "purchases, game servers"),
             Self::OpenMatch => ("Open Match", "matchmaking: gRPC, Connect, REST"),
-            Self::Admin => ("Admin", "health, readiness, metrics"),
+            Self::Admin => ("Admin", "operators, health, metrics"),
         }
     }
 
@@ -52,9 +52,15 @@ impl Listener {
         }
     }
 
+    /// Whether clients connect to processes with this role.
+    pub(crate) const fn takes_requests(role: Role) -> bool {
+        !Self::of_role(role).is_empty()
+    }
+
     const fn of_role(role: Role) -> &'static [Self] {
         match role {
-            Role::Gateway => &[Self::Gateway, Self::Internal],
+            Role::Gateway => &[Self::Gateway],
+            Role::ServiceApi => &[Self::Internal],
             Role::MatchmakingFrontend => &[Self::OpenMatch],
             Role::MatchmakingEngine | Role::OutboxRelay | Role::Notifier => &[],
         }
@@ -111,17 +117,28 @@ impl Sockets {
     }
 }
 
+/// Tokens that `playhouse dev` makes for trying things.
+#[derive(Clone, Debug)]
+pub(crate) struct DevTokens {
+    /// For the service API, unless services are configured.
+    pub(crate) service: Option<String>,
+    /// For the admin API.
+    pub(crate) operator: String,
+}
+
 /// Where the process can be reached, the real ports included.
 #[derive(Debug)]
 pub(crate) struct Addresses(Vec<(Listener, SocketAddr)>);
 
 impl Addresses {
-    /// One line, for scripts: with a service's token, if there is one to try with.
-    pub(crate) fn to_json(&self, token: Option<&str>) -> String {
+    /// One line, for scripts: with tokens, if there are some to try with.
+    pub(crate) fn to_json(&self, tokens: Option<&DevTokens>) -> String {
         let addresses = self.0.iter().map(|(listener, address)| (listener.name(), address.to_string()));
-        let token = token.map(|token| ("service_token", token.to_owned()));
+        let service = tokens.and_then(|tokens| tokens.service.clone()).map(|token| ("service_token", token));
+        let operator = tokens.map(|tokens| ("operator_token", tokens.operator.clone()));
+        let addresses = addresses.chain(service).chain(operator);
         let addresses: Map<String, Value> =
-            addresses.chain(token).map(|(name, value)| (name.to_owned(), json!(value))).collect();
+            addresses.map(|(name, value)| (name.to_owned(), json!(value))).collect();
         Value::Object(addresses).to_string()
     }
 

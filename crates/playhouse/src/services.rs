@@ -1,12 +1,14 @@
 //! The services of the program.
 
 use db::Migrations;
-use service::{Row, Services};
+use service::{OperatorRow, Row, Services};
 
 use crate::start::locks;
 
 /// Every service, in the order in which they are opened and their tables are made.
 pub(crate) const SERVICES: Services = Services(&[
+    &operators::Wiring,
+    &fleet::Wiring,
     &outbox::Wiring,
     &account::Wiring,
     &entitlement::Wiring,
@@ -25,6 +27,17 @@ pub(crate) fn migrations() -> Vec<Migrations> {
 pub fn gateway_rows() -> Vec<Row> {
     let brought = SERVICES.player_routes().into_iter().map(|route| route.row);
     gateway::rows().into_iter().chain(brought).collect()
+}
+
+/// The rows of all routes of the admin API that services bring.
+pub fn operator_rows() -> Vec<OperatorRow> {
+    SERVICES.operator_routes().into_iter().chain(locks::operator_routes()).map(|route| route.row).collect()
+}
+
+/// The routes of the service API that are in the audit log, as `METHOD PATH`.
+pub fn audited_service_routes() -> Vec<String> {
+    let routes = SERVICES.audited_service_routes().into_iter();
+    routes.map(|(method, path)| format!("{method} {path}")).collect()
 }
 
 #[cfg(test)]
@@ -74,6 +87,36 @@ mod tests {
                 }
             }
             words
+        }
+    }
+
+    /// Every Lua script of the product, by its file, with its text.
+    fn lua_files() -> Vec<(PathBuf, String)> {
+        let (mut files, mut folders) =
+            (Vec::new(), vec![PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() && !path.ends_with("parts") {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "lua") {
+                    files.push((path.clone(), fs::read_to_string(path).unwrap()));
+                }
+            }
+        }
+        files
+    }
+
+    #[test]
+    fn every_script_is_tried_before_a_process_starts() {
+        let tried: Vec<(&str, String)> =
+            SERVICES.scripts().iter().map(|trial| (trial.name, trial.script.text())).collect();
+        let files = lua_files();
+        assert_eq!(files.len(), tried.len());
+        for (path, text) in files {
+            let file = path.file_name().unwrap().to_str().unwrap();
+            let is_tried = |(name, tried): &(&str, String)| name.ends_with(file) && tried.ends_with(&text);
+            assert!(tried.iter().any(is_tried), "{} has no trial: see `Service::scripts`", path.display());
         }
     }
 

@@ -81,9 +81,18 @@ impl Settings {
 }
 
 impl Settings {
-    /// A token tells who calls, so no two services share one.
+    /// A token says who calls, so no two services share one, and none is an operator's.
     fn check_callers(&self, reader: &mut Reader<'_>) {
         let mut known = BTreeMap::new();
+        for (name, operator) in &self.shared.get::<operators::Config>().operators {
+            let same = self.callers.iter().find(|(_, caller)| caller.token_hash == operator.token_hash);
+            if let Some((service, _)) = same {
+                let keys = [format!("services.{service}.token_hash"), format!("operators.{name}.token_hash")];
+                reader.check(&[&keys[0], &keys[1]], false, || {
+                    "a service and an operator have the same token".to_owned()
+                });
+            }
+        }
         for (name, caller) in &self.callers {
             if let Some(other) = known.insert(caller.token_hash.to_string(), name) {
                 let keys = [format!("services.{other}.token_hash"), format!("services.{name}.token_hash")];
@@ -278,6 +287,26 @@ mod tests {
         assert!(text.contains("drain_delay must be shorter than grace"), "{text}");
         assert!(text.contains("at most restart_backoff_max"), "{text}");
         assert_eq!(problems.0.len(), 3);
+    }
+
+    #[test]
+    fn a_token_is_of_one_caller() {
+        let hash = |text: &str| http_server::TokenHash::of(text).to_string();
+        let operator =
+            |name: &str, token: &str| format!("[operators.{name}]\ntoken_hash = \"{}\"\n", hash(token));
+        let service =
+            |name: &str, token: &str| format!("[services.{name}]\ntoken_hash = \"{}\"\n", hash(token));
+        for (file, wrong) in [
+            (operator("ada", "a") + &operator("bob", "b") + &service("shop", "c"), 0),
+            (operator("ada", "a") + &operator("bob", "a"), 1),
+            (operator("ada", "a") + &service("shop", "a"), 1),
+            ("[operators.ada]\nread_only = true\n".to_owned(), 1),
+            ("[admin]\nhealth = \"everybody\"\naudit_retention = \"1s\"\n".to_owned(), 2),
+            ("[listen]\nallowed_hosts = [\"https://play.example.com\"]\n".to_owned(), 1),
+        ] {
+            let found = load(&file).err().map_or(0, |problems| problems.0.len());
+            assert_eq!(found, wrong, "{file}");
+        }
     }
 
     #[test]

@@ -10,11 +10,13 @@ use axum::routing::get;
 use axum::{Json, Router};
 use base::Clock;
 use base::id::ProcessId;
-use http_server::{Credentials, Server, Vouch, admin};
-use runtime::Process;
+use http_server::{Credentials, Server, Site, Vouch, health, scrape};
+use operators::Guard;
 use runtime::lifecycle::Stage;
 use runtime::telemetry::MetricsPush;
-use service::{Context, GatewayListener, Loop, OpenError, Opened, Provided, Reach, Services};
+use runtime::{Metrics, Process, Readiness};
+use serde_json::json;
+use service::{Context, GatewayListener, Loop, OpenError, Opened, OperatorRoute, Provided, Reach, Services};
 
 use self::stores::OpenStores;
 use crate::listeners::{BindError, Listener, Sockets, common_routes};
@@ -45,13 +47,19 @@ impl Start {
     pub(crate) async fn run(self, process: &mut Process) -> Result<(), StartError> {
         let Self { id, clock, settings, sockets, services } = self;
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
+        readiness.declare(services.role_needs(settings.shared.roles.iter(), Listener::takes_requests));
         let provided = Provided::default();
-        let operator_routes = services.operator_routes().merge(locks::operator_routes());
-        let admin =
-            admin(readiness.clone(), metrics.clone()).merge(operator_routes.with_state(provided.clone()));
-        let server = Server::new(settings.shared.listen.limits.clone(), &metrics);
+        let listen = &settings.shared.listen;
+        let operators: &operators::Config = settings.shared.get();
+        let guard = Guard::new(operators, &listen.limits.trusted_proxies, provided.clone());
+        let probes = probes(operators, readiness.clone(), metrics.clone());
+        let operator_routes = services.operator_routes().into_iter().chain(locks::operator_routes());
+        let admin = guard.router(probes.into_iter().chain(operator_routes).collect());
+        let site = Site::new(listen.allowed_hosts.iter().cloned(), &listen.allowed_origins);
+        let server = Server::new(listen.limits.clone(), clock.clone(), &metrics);
         let gateway = sockets.url(Listener::Gateway);
-        server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, admin);
+        let admin_at = sockets.admin.local_addr().unwrap_or(listen.admin);
+        server.serve(process, Stage::Admin, Listener::Admin.name(), sockets.admin, site.clone(), admin);
 
         let reach = Reach { timeout: settings.lifecycle.start_timeout };
         let stores = OpenStores::open(process, &settings, reach, &provided, &clock).await?;
@@ -64,6 +72,7 @@ impl Start {
             metrics: metrics.clone(),
             readiness,
             reach,
+            admin: admin_at,
             gateway: gateway.map(|url| GatewayListener { url, openapi: openapi::gateway_document(services) }),
             services,
             provided,
@@ -87,13 +96,21 @@ impl Start {
             let routes = match listener {
                 Listener::OpenMatch => take(&mut opened.open_match).merge(common_routes().into()),
                 Listener::Internal => {
-                    let routes = credentials.guard(take(&mut opened.service_api));
+                    let audited = services.audited_service_routes();
+                    let routes = guard.audit_services(audited, take(&mut opened.service_api));
+                    let routes = credentials.guard(routes);
                     routes.merge(descriptions(services)).merge(common_routes()).into()
                 }
                 Listener::Gateway => take(&mut opened.gateway).into(),
                 Listener::Admin => continue,
             };
-            server.serve(process, Stage::Listeners, listener.name(), socket, routes);
+            let site = match listener {
+                Listener::Gateway => opened.gateway_site.take().unwrap_or_else(|| site.clone()),
+                _ => site.clone(),
+            };
+            let public = (listener == Listener::Gateway).then(|| server.for_public());
+            let server = public.as_ref().unwrap_or(&server);
+            server.serve(process, Stage::Listeners, listener.name(), socket, site, routes);
         }
         tracing::info!(process = %id, version = VERSION, roles = settings.shared.roles.words(), "started");
         Ok(())
@@ -109,6 +126,7 @@ async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
         let opened = service.open(context).await?;
         all.service_api = all.service_api.merge(opened.service_api);
         all.gateway = all.gateway.merge(opened.gateway);
+        all.gateway_site = opened.gateway_site.or(all.gateway_site);
         all.open_match = all.open_match.merge(opened.open_match);
         if opened.vouch.is_some() {
             if let Some(first) = vouches.replace(service.name()) {
@@ -123,6 +141,19 @@ async fn open_services(context: &mut Context) -> Result<Opened, OpenError> {
         step.await?;
     }
     Ok(all)
+}
+
+/// Health, readiness and metrics, and what there is on the admin listener.
+fn probes(config: &operators::Config, readiness: Readiness, metrics: Metrics) -> Vec<OperatorRoute> {
+    let mut index = json!({ "endpoints": ["/healthz", "/readyz", "/metrics"] });
+    if let Some(file) = &config.token_file {
+        index["operator_token_file"] = json!(file);
+    }
+    let index = ("/", get(async move || Json(index)));
+    let health = health(readiness).into_iter().chain([index]);
+    let health = health.map(|(path, handler)| OperatorRoute::probe(path, config.health, handler));
+    let (path, handler) = scrape(metrics);
+    health.chain([OperatorRoute::probe(path, config.metrics, handler)]).collect()
 }
 
 /// The descriptions of the service API and of the events, for everybody.

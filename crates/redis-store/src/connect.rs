@@ -8,7 +8,7 @@ use futures::{Stream, StreamExt};
 use redis::aio::{ConnectionManager, ConnectionManagerConfig, PubSubSink};
 use redis::{IntoConnectionInfo, Msg};
 
-use crate::{Config, Error, HashTags, KeySpace};
+use crate::{Config, Error, HashTags, KeySpace, Trial};
 
 /// The open store. Clones share its connection.
 #[derive(Clone, Debug)]
@@ -33,6 +33,14 @@ impl RedisStore {
         match config.url.server() {
             Some(url) => Ok(Self::Redis(Redis::open(url.as_str(), config.timeout).await?)),
             None => Ok(Self::Memory),
+        }
+    }
+
+    /// Fails with [`Error::Unfit`] on a server that loses keys, is a cluster, or does not run one of the scripts.
+    pub async fn require_fit(&self, trials: &[Trial]) -> Result<(), Error> {
+        match self {
+            Self::Memory => Ok(()),
+            Self::Redis(redis) => redis.require_fit(trials).await,
         }
     }
 

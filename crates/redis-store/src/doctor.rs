@@ -5,14 +5,15 @@ use std::collections::HashMap;
 use base::finding::{Finding, version};
 use base::{Clock, Timestamp};
 
-use crate::{Config, Error, RedisStore};
+use crate::fit::{self, RefusedScript};
+use crate::{Config, Error, Redis, RedisStore, Trial};
 
 /// The oldest Redis whose commands and scripts are enough.
 const OLDEST: (u32, u32) = (6, 2);
 
-/// Looks at the store and its settings.
-pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
-    match look(config, clock).await {
+/// Looks at the store and its settings, and runs every script once on scratch keys.
+pub async fn examine(config: &Config, trials: &[Trial], clock: &Clock) -> Vec<Finding> {
+    match look(config, trials, clock).await {
         Ok(findings) => findings,
         Err(error) => {
             let advice = "start Redis, or correct hot.url; `memory:` needs no server and serves one process";
@@ -21,18 +22,31 @@ pub async fn examine(config: &Config, clock: &Clock) -> Vec<Finding> {
     }
 }
 
-async fn look(config: &Config, clock: &Clock) -> Result<Vec<Finding>, Error> {
+async fn look(config: &Config, trials: &[Trial], clock: &Clock) -> Result<Vec<Finding>, Error> {
     let RedisStore::Redis(redis) = RedisStore::open(config).await? else {
         return Ok(vec![Finding::good("in process; serves this process only")]);
     };
-    let mut connection = redis.connection;
-    let text: String = redis::cmd("INFO").query_async(&mut connection).await?;
-    let info: HashMap<&str, &str> = text.lines().filter_map(|line| line.split_once(':')).collect();
-    let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut connection).await?;
+    let text = redis.info().await?;
+    let (seconds, micros): (i64, i64) = redis::cmd("TIME").query_async(&mut redis.connection.clone()).await?;
     let now = Timestamp::from_millis(seconds * 1000 + micros / 1000);
+    let info = fit::parse(&text);
     let mut findings = judge(&info);
+    // A cluster refuses scripts for a reason that is named already.
+    if info.get("cluster_enabled") != Some(&"1") {
+        findings.push(judge_scripts(&redis, trials).await?);
+    }
     findings.push(Finding::clock(now.distance(clock.now())));
     Ok(findings)
+}
+
+async fn judge_scripts(redis: &Redis, trials: &[Trial]) -> Result<Finding, Error> {
+    Ok(match redis.try_scripts(trials).await? {
+        None => Finding::good(format!("runs our {} scripts", trials.len())),
+        Some(RefusedScript { name, said }) => Finding::failure(
+            format!("does not run the script {name}: {said}"),
+            "let the user of hot.url run scripts and their commands on any key, or use Redis 6.2 or newer, or Valkey",
+        ),
+    })
 }
 
 fn judge(info: &HashMap<&str, &str>) -> Vec<Finding> {
@@ -41,9 +55,8 @@ fn judge(info: &HashMap<&str, &str>) -> Vec<Finding> {
         "" => ("Redis", get("redis_version")),
         valkey => ("Valkey", valkey),
     };
-    let evicts = get("maxmemory") != "0" && get("maxmemory_policy") != "noeviction";
     let keeps = get("aof_enabled") == "1";
-    vec![
+    let mut findings = vec![
         Finding::when(
             program == "Valkey" || version(number) >= OLDEST,
             format!("{program} {number}"),
@@ -52,19 +65,15 @@ fn judge(info: &HashMap<&str, &str>) -> Vec<Finding> {
         Finding::when(get("role") == "master", "is a primary", || {
             Finding::failure("is a replica: nothing can be written", "point hot.url at the primary")
         }),
-        Finding::when(!evicts, "evicts nothing", || {
-            Finding::failure(
-                format!("evicts keys when memory is short (maxmemory-policy {})", get("maxmemory_policy")),
-                "set maxmemory-policy noeviction: an evicted key is a lost ticket or session",
-            )
-        }),
-        Finding::when(keeps, "keeps its data over a restart (appendonly)", || {
-            Finding::warning(
-                "forgets recent data when it restarts (appendonly no)",
-                "set appendonly yes, or accept that waiting players ask again after a restart of Redis",
-            )
-        }),
-    ]
+    ];
+    findings.extend(fit::judge(info));
+    findings.push(Finding::when(keeps, "keeps its data over a restart (appendonly)", || {
+        Finding::warning(
+            "forgets recent data when it restarts (appendonly no)",
+            "set appendonly yes, or accept that waiting players ask again after a restart of Redis",
+        )
+    }));
+    findings
 }
 
 #[cfg(test)]
@@ -87,13 +96,18 @@ mod tests {
 
     #[test]
     fn each_dangerous_setting_is_found() {
-        assert_eq!(verdicts(&[]), [Good; 4]);
-        assert_eq!(verdicts(&[("redis_version", "5.0.1")]), [Failure, Good, Good, Good]);
-        assert_eq!(verdicts(&[("role", "slave")]), [Good, Failure, Good, Good]);
-        assert_eq!(
-            verdicts(&[("maxmemory", "1000"), ("maxmemory_policy", "allkeys-lru")]),
-            [Good, Good, Failure, Good]
-        );
-        assert_eq!(verdicts(&[("aof_enabled", "0")]), [Good, Good, Good, Warning]);
+        assert_eq!(verdicts(&[]), [Good; 5]);
+        assert_eq!(verdicts(&[("redis_version", "5.0.1")]), [Failure, Good, Good, Good, Good]);
+        assert_eq!(verdicts(&[("role", "slave")]), [Good, Failure, Good, Good, Good]);
+        for policy in ["allkeys-lru", "allkeys-random", "volatile-lru", "volatile-ttl"] {
+            let evicts = [("maxmemory", "1000"), ("maxmemory_policy", policy)];
+            assert_eq!(verdicts(&evicts), [Good, Good, Failure, Good, Good], "{policy}");
+            let unlimited = [("maxmemory_policy", policy)];
+            assert_eq!(verdicts(&unlimited), [Good, Good, Warning, Good, Good], "{policy}");
+        }
+        assert_eq!(verdicts(&[("maxmemory", "1000")]), [Good; 5]);
+        assert_eq!(verdicts(&[("maxmemory_policy", "")]), [Good, Good, Warning, Good, Good]);
+        assert_eq!(verdicts(&[("cluster_enabled", "1")]), [Good, Good, Good, Failure, Good]);
+        assert_eq!(verdicts(&[("aof_enabled", "0")]), [Good, Good, Good, Good, Warning]);
     }
 }

@@ -13,6 +13,9 @@ pub enum Error {
     /// The store does not let us in.
     #[error("Redis refuses the connection: check the user and the password in hot.url")]
     Refused(#[source] RedisError),
+    /// The server answers and cannot do what is asked of it.
+    #[error("{0}")]
+    Unfit(String),
     /// A mistake of ours.
     #[error("the command failed")]
     Command(#[source] RedisError),
@@ -29,7 +32,7 @@ impl Coded for Error {
     fn code(&self) -> Code {
         match self {
             Self::Unreachable(_) => Code::Unavailable,
-            Self::Refused(_) | Self::Command(_) => Code::Internal,
+            Self::Refused(_) | Self::Unfit(_) | Self::Command(_) => Code::Internal,
         }
     }
 }

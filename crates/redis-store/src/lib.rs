@@ -11,6 +11,7 @@ mod config;
 mod connect;
 mod doctor;
 mod error;
+mod fit;
 mod key_space;
 mod script;
 
@@ -18,5 +19,6 @@ pub use self::config::{Config, RedisUrl};
 pub use connect::{Channels, Redis, RedisStore};
 pub use doctor::examine;
 pub use error::Error;
+pub use fit::Trial;
 pub use key_space::{HashTags, Key, KeySpace};
 pub use script::{Call, Script};

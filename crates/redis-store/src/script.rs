@@ -33,6 +33,11 @@ impl Script {
         Self { parts, script: OnceLock::new() }
     }
 
+    /// The whole text.
+    pub fn text(&self) -> String {
+        self.parts.concat()
+    }
+
     fn get(&self) -> &redis::Script {
         self.script.get_or_init(|| redis::Script::new(&self.parts.concat()))
     }

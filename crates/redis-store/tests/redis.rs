@@ -8,7 +8,7 @@ use base::Clock;
 use base::error::Coded;
 use base::finding::{Finding, Verdict};
 use config::{Setting, Value};
-use redis_store::{Config, Error, RedisStore, RedisUrl};
+use redis_store::{Config, Error, RedisStore, RedisUrl, Script, Trial};
 use testkit::{Proxy, Redis, eventually, need};
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -79,18 +79,47 @@ async fn a_refusal_is_told_from_an_absence() {
 #[tokio::test]
 async fn the_doctor_finds_what_endangers_data() {
     let sound = need!(Redis::builder().durable().start().await);
-    let findings = redis_store::examine(&config(&sound.url()), &Clock::system()).await;
+    let findings = redis_store::examine(&config(&sound.url()), &[], &Clock::system()).await;
     assert!(findings.iter().all(|finding| finding.verdict == Verdict::Good), "{findings:#?}");
 
     let evicting =
         Redis::builder().arg("--maxmemory").arg("50mb").arg("--maxmemory-policy").arg("allkeys-lru");
     let evicting = need!(evicting.start().await);
-    let findings = redis_store::examine(&config(&evicting.url()), &Clock::system()).await;
+    let findings = redis_store::examine(&config(&evicting.url()), &[], &Clock::system()).await;
     assert_eq!(failures(&findings), ["evicts keys when memory is short (maxmemory-policy allkeys-lru)"]);
     assert!(findings.iter().any(|finding| finding.what.contains("forgets recent data")), "{findings:#?}");
 
-    let findings = redis_store::examine(&config("redis://127.0.0.1:1"), &Clock::system()).await;
+    let findings = redis_store::examine(&config("redis://127.0.0.1:1"), &[], &Clock::system()).await;
     assert_eq!(failures(&findings).len(), 1, "{findings:#?}");
-    let embedded = redis_store::examine(&config("memory:"), &Clock::system()).await;
+    let embedded = redis_store::examine(&config("memory:"), &[], &Clock::system()).await;
     assert_eq!(failures(&embedded), [] as [&str; 0]);
+}
+
+static GOOD: Script = Script::new(&["return redis.call('SET', KEYS[1], ARGV[1])"]);
+static BAD: Script = Script::new(&["return redis.call('NOSUCHCOMMAND', KEYS[1])"]);
+
+#[tokio::test]
+async fn script_that_the_server_does_not_run_is_named_with_the_servers_words() {
+    let redis = need!(Redis::private().await);
+    let store = RedisStore::open(&config(&redis.url())).await.unwrap();
+    let good = Trial { script: &GOOD, name: "test/good.lua", keys: &["a"], args: &["1"] };
+    let bad = Trial { script: &BAD, name: "test/bad.lua", keys: &["b"], args: &[] };
+    store.require_fit(&[good]).await.unwrap();
+    let refused = store.require_fit(&[good, bad]).await.unwrap_err();
+    assert!(matches!(refused, Error::Unfit(_)) && !refused.is_passing(), "{refused:?}");
+    let said = refused.to_string();
+    assert!(said.contains("does not run the script test/bad.lua") && said.contains("Unknown"), "{said}");
+    let mut connection = redis.keyspace().connect().await;
+    let left: Vec<String> = redis::cmd("KEYS").arg("*").query_async(&mut connection).await.unwrap();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[tokio::test]
+async fn server_that_is_away_during_a_trial_is_tried_again() {
+    let mut redis = need!(Redis::private().await);
+    let store = RedisStore::open(&config(&redis.url())).await.unwrap();
+    redis.kill().await.unwrap();
+    let good = Trial { script: &GOOD, name: "test/good.lua", keys: &["a"], args: &["1"] };
+    let away = store.require_fit(&[good]).await.unwrap_err();
+    assert!(away.is_passing(), "{away:?}");
 }

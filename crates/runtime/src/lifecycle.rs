@@ -11,7 +11,7 @@ use config::{Reader, Section};
 use tokio_util::sync::CancellationToken;
 
 pub use process::{Exit, Forced, Process, Stage};
-pub use readiness::{Part, PartState, Readiness, Report};
+pub use readiness::{Impact, Part, PartNeed, PartState, Readiness, Report, RoleNeeds, RoleReport};
 pub use signals::Signals;
 pub use supervise::LoopError;
 
@@ -72,6 +72,12 @@ impl Drain {
     /// Completes when the part should finish.
     pub async fn requested(&self) {
         self.0.cancelled().await;
+    }
+
+    /// Completes when the part should have finished for so long.
+    pub async fn requested_since(&self, duration: Duration) {
+        self.requested().await;
+        tokio::time::sleep(duration).await;
     }
 
     /// Waits for `duration`, or less when the part should finish. Says whether to go on.

@@ -55,6 +55,8 @@ struct BuildLabels {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LifecycleMetrics {
     pub(crate) ready: Family<PartLabels, Gauge>,
+    pub(crate) role_ready: Family<RoleLabels, Gauge>,
+    pub(crate) role_degraded: Family<RolePartLabels, Gauge>,
     pub(crate) loop_running: Family<LoopLabels, Gauge>,
     pub(crate) loop_restarts: Family<LoopLabels, Counter>,
 }
@@ -62,6 +64,17 @@ pub(crate) struct LifecycleMetrics {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub(crate) struct PartLabels {
     pub(crate) part: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct RoleLabels {
+    pub(crate) role: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub(crate) struct RolePartLabels {
+    pub(crate) role: &'static str,
+    pub(crate) part: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -74,6 +87,16 @@ impl LifecycleMetrics {
         let this = Self::default();
         metrics.register(|registry| {
             registry.register("playhouse_ready", "1 while the part is ready", this.ready.clone());
+            registry.register(
+                "playhouse_role_ready",
+                "1 while the role can do its essential work",
+                this.role_ready.clone(),
+            );
+            registry.register(
+                "playhouse_role_degraded",
+                "1 while the role lacks something because the part is away",
+                this.role_degraded.clone(),
+            );
             registry.register(
                 "playhouse_loop_running",
                 "1 while the background loop runs",

@@ -2,6 +2,7 @@
 
 mod openmetrics;
 mod otlp;
+mod outage;
 mod trace;
 
 use std::io::IsTerminal;
@@ -13,12 +14,13 @@ use base::id::ProcessId;
 use config::{Choice, Reader, Rejected, Secret, Section, Setting, Value};
 use opentelemetry_otlp::ExporterBuildError;
 use opentelemetry_sdk::trace::SdkTracerProvider;
-use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::filter::{FilterExt, LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{Layer, fmt};
 use url::Url;
 
+use self::outage::Outages;
 pub use otlp::MetricsPush;
 pub use trace::TraceContext;
 
@@ -124,6 +126,7 @@ pub fn is_traced() -> bool {
 #[derive(Debug)]
 pub struct Telemetry {
     traces: Option<SdkTracerProvider>,
+    outages: Outages,
 }
 
 impl Telemetry {
@@ -143,21 +146,22 @@ impl Telemetry {
             use opentelemetry::trace::TracerProvider as _;
             tracing_opentelemetry::layer().with_tracer(provider.tracer("playhouse"))
         });
-        let wanted = config.log.1.clone();
+        let (wanted, outages) = (config.log.1.clone(), Outages::start());
         // Spans that nobody exports or logs are not even made.
         let traced = if trace_layer.is_some() { LevelFilter::INFO } else { LevelFilter::OFF };
         TRACED.store(trace_layer.is_some(), Ordering::Relaxed);
         tracing_subscriber::registry()
             .with(trace_layer.with_filter(traced))
-            .with(log_layer(config.log_format).with_filter(wanted.clone()))
+            .with(log_layer(config.log_format).with_filter(wanted.clone().and(outages.clone())))
             .with(quiet(&wanted))
             .init();
         log_panics();
-        Ok(Self { traces })
+        Ok(Self { traces, outages })
     }
 
     /// Sends what is left. Blocks, for a second at most.
     pub fn stop(self) {
+        self.outages.stop();
         if let Some(traces) = self.traces
             && let Err(error) = traces.shutdown_with_timeout(otlp::FAREWELL)
         {
@@ -178,8 +182,10 @@ fn log_panics() {
 /// Silences the libraries that were not asked for by name.
 fn quiet(wanted: &Targets) -> Targets {
     let named = |library: &&str| wanted.iter().any(|(target, _)| target.starts_with(*library));
+    // The SQL driver warns of each connection that an outage breaks. The caller logs what fails because of it.
+    let level = |library| if library == "sqlx" { LevelFilter::ERROR } else { LevelFilter::WARN };
     let silenced =
-        QUIET.into_iter().filter(|library| !named(library)).map(|library| (library, LevelFilter::WARN));
+        QUIET.into_iter().filter(|library| !named(library)).map(|library| (library, level(library)));
     Targets::new().with_default(LevelFilter::TRACE).with_targets(silenced)
 }
 

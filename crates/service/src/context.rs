@@ -1,6 +1,7 @@
 //! What a service gets to open itself with.
 
 use std::any::Any;
+use std::net::SocketAddr;
 
 use base::Clock;
 use base::id::ProcessId;
@@ -28,6 +29,8 @@ pub struct Context {
     pub readiness: Readiness,
     /// Waits for servers that may not be there yet.
     pub reach: Reach,
+    /// Where the admin listener is.
+    pub admin: SocketAddr,
     /// The gateway's listener, if this process has one.
     pub gateway: Option<GatewayListener>,
     /// All services of the program, for what they declare.

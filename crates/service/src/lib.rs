@@ -14,23 +14,26 @@ mod error;
 mod events;
 mod home;
 mod listen;
+mod needs;
 mod opened;
+mod operator;
 mod player;
 mod provided;
 mod reach;
 mod role;
 mod services;
 mod settings;
+mod standing;
 
-use axum::Router;
 use base::Clock;
 use base::finding::Finding;
 use bus::EventKind;
 use config::Reader;
 use db::Migrations;
 use futures::FutureExt;
-use futures::future::LocalBoxFuture;
+use futures::future::{BoxFuture, LocalBoxFuture};
 use http_server::Right;
+use redis_store::Trial;
 use utoipa::openapi::OpenApi;
 
 pub use context::{Context, GatewayListener, Stores};
@@ -38,13 +41,19 @@ pub use error::OpenError;
 pub use events::{PlayerEvents, event};
 pub use home::HomePart;
 pub use listen::Listen;
+pub use needs::{Dependency, Need};
 pub use opened::{Loop, Opened, StopOrder};
+pub use operator::{
+    Access, IssuedOperators, Operator, OperatorRoute, OperatorRow, ProbedBy, Proof, TokenHolder,
+    VouchForOperators,
+};
 pub use player::{Class, PlayerRoute, RouteMethod, Row, SignedInPlayer, SignedInUser, Who};
 pub use provided::{Open, Provided};
 pub use reach::Reach;
 pub use role::{Role, Roles};
 pub use services::Services;
 pub use settings::{Settings, StoreConfigs, StreamConfig};
+pub use standing::{Lease, Standing, StandingError};
 
 /// A service of the program. All methods but [`open`](Self::open) only declare: no store is open when they are called.
 pub trait Service: Sync {
@@ -86,9 +95,24 @@ pub trait Service: Sync {
         Vec::new()
     }
 
-    /// Its routes on the admin listener. A handler asks for what it uses with [`Open`].
-    fn operator_routes(&self) -> Router<Provided> {
-        Router::new()
+    /// Its routes of the admin API. The guard asks who calls, and writes changes into the audit log.
+    fn operator_routes(&self) -> Vec<OperatorRoute> {
+        Vec::new()
+    }
+
+    /// Its routes of the service API that are an operator's work, done by a service. They are written into the audit log too.
+    fn audited_service_routes(&self) -> Vec<(RouteMethod, String)> {
+        Vec::new()
+    }
+
+    /// Its Lua scripts, each with a call on scratch keys. A process does not start on a Redis that refuses one.
+    fn scripts(&self) -> Vec<Trial> {
+        Vec::new()
+    }
+
+    /// What its part of a role can do while a server is away. What is not declared here goes on as if nothing had happened.
+    fn needs(&self) -> Vec<Need> {
+        Vec::new()
     }
 
     /// Reads its settings and puts them where [`Settings::get`] finds them.
@@ -107,6 +131,11 @@ pub trait Service: Sync {
         _clock: &'a Clock,
     ) -> LocalBoxFuture<'a, Vec<Examined>> {
         async { Vec::new() }.boxed_local()
+    }
+
+    /// Says what waits for an operator, for `playhouse status`. It asks the shared stores through what it provides itself.
+    fn standing<'a>(&'a self, _provided: &'a Provided) -> BoxFuture<'a, Result<Standing, StandingError>> {
+        async { Ok(Standing::default()) }.boxed()
     }
 
     /// Opens it on open stores, and provides what other services and its own routes use.

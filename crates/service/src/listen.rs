@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use config::{ByteSize, Reader, Section};
-use http_server::Limits;
+use http_server::{HostPattern, Limits};
 
 /// Where the listeners are. Port 0 lets the kernel choose.
 #[derive(Clone, Debug)]
@@ -13,6 +13,10 @@ pub struct Listen {
     pub internal: SocketAddr,
     pub admin: SocketAddr,
     pub open_match: SocketAddr,
+    /// Names by which the listeners are called, beside addresses and names of private networks.
+    pub allowed_hosts: Vec<HostPattern>,
+    /// Origins of pages that may change something through the admin API, the service API and Open Match.
+    pub allowed_origins: Vec<String>,
     pub limits: Limits,
 }
 
@@ -23,6 +27,8 @@ impl Section for Listen {
             internal: reader.get("internal"),
             admin: reader.get("admin"),
             open_match: reader.get("open_match"),
+            allowed_hosts: reader.get("allowed_hosts"),
+            allowed_origins: reader.get("allowed_origins"),
             limits: limits(reader),
         };
         let all = [
@@ -53,6 +59,8 @@ fn limits(reader: &mut Reader<'_>) -> Limits {
             .get_within("write_timeout", Duration::from_millis(100)..=Duration::from_secs(3600)),
         max_head: u32::try_from(max_head).unwrap_or(u32::MAX),
         max_streams: reader.get_within("max_streams", 1..=1_000_000),
+        public_max_streams: reader.get_within("gateway_max_streams", 1..=1_000_000),
+        idle_grace: reader.get_within("idle_grace", Duration::ZERO..=Duration::from_secs(60)),
         max_connections: reader.get_within("max_connections", 1..=10_000_000),
         max_connections_per_address: reader.get("max_connections_per_address"),
         trusted_proxies: reader.get("trusted_proxies"),

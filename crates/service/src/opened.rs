@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use futures::FutureExt;
 use futures::future::{BoxFuture, LocalBoxFuture};
-use http_server::{Routes, Vouch};
+use http_server::{Routes, Site, Vouch};
 use runtime::Process;
 use runtime::lifecycle::{Drain, LoopError};
 
@@ -21,6 +21,8 @@ pub struct Opened {
     /// The gateway's listener. Only the gateway itself has routes here: others declare
     /// [player routes](crate::Service::player_routes), which it serves behind its guard.
     pub gateway: Router,
+    /// The names and origins of the gateway's listener.
+    pub gateway_site: Option<Site>,
     /// Routes of the Open Match listener.
     pub open_match: Routes,
     /// Lets further callers use the service API. One service of the program may.

@@ -90,7 +90,7 @@ impl Reach {
             if again > *deadline.get_or_insert_with(|| Instant::now() + self.timeout) {
                 return Err(self.unreachable(store, error));
             }
-            tracing::warn!(store, cause, "not reachable yet");
+            tracing::warn!(outage = store, store, cause, "not reachable yet");
             tokio::time::sleep_until(again).await;
         }
         unreachable!("the range has no end")
@@ -140,7 +140,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn what_the_first_store_takes_to_be_prepared_does_not_make_the_next_one_late() {
         REACH.prepare("db", &part(), async || takes(10 * TIMEOUT).await).await.unwrap();
-        REACH.open("hot", &part(), async || takes(TIMEOUT / 2).await).await.unwrap();
+        REACH.open("redis", &part(), async || takes(TIMEOUT / 2).await).await.unwrap();
     }
 
     #[tokio::test(start_paused = true)]

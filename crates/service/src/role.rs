@@ -5,8 +5,10 @@ use config::{Choice, Rejected, Setting, Value};
 /// A role of a process. They start in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Players, web pages and other services.
+    /// Players and web pages.
     Gateway,
+    /// Other services: purchases, game servers.
+    ServiceApi,
     /// Open Match clients.
     MatchmakingFrontend,
     /// Makes matches.
@@ -18,8 +20,9 @@ pub enum Role {
 }
 
 impl Role {
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Gateway,
+        Self::ServiceApi,
         Self::MatchmakingFrontend,
         Self::MatchmakingEngine,
         Self::OutboxRelay,
@@ -30,6 +33,7 @@ impl Role {
 impl Choice for Role {
     const WORDS: &'static [(&'static str, Self)] = &[
         ("gateway", Self::Gateway),
+        ("service-api", Self::ServiceApi),
         ("matchmaking-frontend", Self::MatchmakingFrontend),
         ("matchmaking-engine", Self::MatchmakingEngine),
         ("outbox-relay", Self::OutboxRelay),
@@ -96,7 +100,7 @@ mod tests {
         let parse = |text: &str| Roles::parse(&Value::Word(text.to_owned()));
         assert!(Role::ALL.is_sorted());
         assert!(
-            parse("notifier, outbox-relay, matchmaking-engine, matchmaking-frontend, gateway")
+            parse("notifier, outbox-relay, matchmaking-engine, matchmaking-frontend, service-api, gateway")
                 .unwrap()
                 .is_all()
         );

@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use axum::Router;
 use bus::EventKind;
 use db::Migrations;
 use http_server::Right;
+use redis_store::Trial;
 
-use crate::{HomePart, PlayerRoute, Provided, Service};
+use crate::{HomePart, OperatorRoute, PlayerRoute, RouteMethod, Service};
 
 /// The services of a program, in the order in which they are opened and their tables are made.
 #[derive(Clone, Copy)]
@@ -32,6 +32,10 @@ impl Services {
         self.iter().flat_map(Service::events).collect()
     }
 
+    pub fn scripts(self) -> Vec<Trial> {
+        self.iter().flat_map(Service::scripts).collect()
+    }
+
     pub fn player_routes(self) -> Vec<PlayerRoute> {
         self.iter().flat_map(Service::player_routes).collect()
     }
@@ -40,8 +44,12 @@ impl Services {
         self.iter().flat_map(Service::home_parts).collect()
     }
 
-    pub fn operator_routes(self) -> Router<Provided> {
-        self.iter().fold(Router::new(), |routes, service| routes.merge(service.operator_routes()))
+    pub fn operator_routes(self) -> Vec<OperatorRoute> {
+        self.iter().flat_map(Service::operator_routes).collect()
+    }
+
+    pub fn audited_service_routes(self) -> Vec<(RouteMethod, String)> {
+        self.iter().flat_map(Service::audited_service_routes).collect()
     }
 }
 

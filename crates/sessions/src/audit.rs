@@ -17,6 +17,7 @@ pub enum SecurityEvent {
     BackChannelLogout,
     BackChannelRefused,
     SessionEndedByIssuer,
+    SessionReverted,
     TokenRefused,
     RoleRefused,
     CsrfRefused,
@@ -25,13 +26,14 @@ pub enum SecurityEvent {
 
 impl SecurityEvent {
     #[cfg(test)]
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::SignedIn,
         Self::SignInFailed,
         Self::SignedOut,
         Self::BackChannelLogout,
         Self::BackChannelRefused,
         Self::SessionEndedByIssuer,
+        Self::SessionReverted,
         Self::TokenRefused,
         Self::RoleRefused,
         Self::CsrfRefused,
@@ -46,6 +48,7 @@ impl SecurityEvent {
             Self::BackChannelLogout => "back_channel_logout",
             Self::BackChannelRefused => "back_channel_refused",
             Self::SessionEndedByIssuer => "session_ended_by_issuer",
+            Self::SessionReverted => "session_reverted",
             Self::TokenRefused => "token_refused",
             Self::RoleRefused => "role_refused",
             Self::CsrfRefused => "csrf_refused",
@@ -63,9 +66,14 @@ impl Audit {
         Self(metrics)
     }
 
+    /// Counts an event that is not logged, because it stands for one that was.
+    pub fn count(&self, event: SecurityEvent) {
+        self.0.security_event(event.word());
+    }
+
     /// Logs and counts an event, with the address and the user as far as they are known.
     pub fn note(&self, event: SecurityEvent, address: Option<IpAddr>, user: Option<UserId>, why: &str) {
-        self.0.security_event(event.word());
+        self.count(event);
         let (address, user) = (address.map(tracing::field::display), user.map(tracing::field::display));
         tracing::info!(target: "audit", event = event.word(), address, user, why, "security event");
     }

@@ -14,6 +14,8 @@ use base::error::{Coded, chain};
 use http_server::{Problem, bearer_token};
 
 use crate::Sessions;
+use crate::error::Error;
+use crate::refresher::Current;
 use crate::store::{Session, SessionId};
 use crate::users::{Identity, KnownUser, roles};
 
@@ -103,12 +105,37 @@ impl Sessions {
             return Ok(Caller { identity, known, proof });
         }
         let id = self.cookies.session_id(headers).ok_or(NotAuthenticated::NoCredentials)?;
-        let session =
-            Box::pin(refresher.current(&id)).await.map_err(|error| NotAuthenticated::of_store(&error))?;
-        let session = session.ok_or(NotAuthenticated::NoSession)?;
+        let current = Box::pin(refresher.current(&id)).await;
+        let session = match current.map_err(|error| NotAuthenticated::of_store(&error))? {
+            Current::Session(session) => session,
+            Current::Ended => return Err(NotAuthenticated::NoSession),
+            Current::EndedWithUser(session) => {
+                return Err(Box::pin(self.ended_with_user(&id, &session)).await);
+            }
+        };
         let identity = Arc::new(Identity::of(&session));
-        let known = self.users.resolve(&identity).await.map_err(NotAuthenticated::of_account)?;
+        let known = match self.users.of_session(&identity).await {
+            Ok(known) if *known.user.id.as_uuid() == session.user_id => known,
+            // Its user was erased, or the identity belongs to another user now.
+            Ok(_) | Err(account::Error::UnknownIdentity) => {
+                self.end(&id, &session).await;
+                return Err(NotAuthenticated::NoSession);
+            }
+            Err(error) => return Err(NotAuthenticated::of_account(error)),
+        };
         Ok(Caller { identity, known, proof: Proof::Session(id, Arc::new(session)) })
+    }
+
+    /// Explains why all sessions of a user have ended, so that a ban is not taken for a session that is over.
+    async fn ended_with_user(&self, id: &SessionId, session: &Session) -> NotAuthenticated {
+        match self.users.check_ban(UserId::from_uuid(session.user_id)).await {
+            Ok(()) | Err(account::Error::NotFound(_)) => {
+                // Best effort: the verdict stands.
+                let _ = self.store.remove(id, session).await;
+                NotAuthenticated::NoSession
+            }
+            Err(error) => NotAuthenticated::of_account(error),
+        }
     }
 
     /// Authenticates the caller of an open stream again: they may have been banned, or the end of their session was missed. Returns true
@@ -120,8 +147,8 @@ impl Sessions {
                 _ => return self.users.resolve(&caller.identity).await,
             };
             match session {
-                Ok(Some(session)) => self.users.resolve(&Identity::of(&session)).await,
-                Ok(None) => Err(account::Error::UnknownIdentity),
+                Ok(Current::Session(session)) => self.users.of_session(&Identity::of(&session)).await,
+                Ok(Current::Ended | Current::EndedWithUser(_)) => Err(account::Error::UnknownIdentity),
                 Err(_) => Ok(caller.known.clone()),
             }
         };
@@ -134,7 +161,7 @@ impl NotAuthenticated {
     fn of_refused(refused: oidc::Refused) -> Self {
         match refused {
             oidc::Refused::Unavailable(error) => {
-                tracing::warn!(cause = chain(&error), "tokens cannot be checked");
+                tracing::warn!(outage = "issuer", cause = chain(&error), "tokens cannot be checked");
                 let detail = "The issuer's keys cannot be had at the moment; try again.";
                 Self::Problem(Problem::new(Code::Unavailable).detail(detail))
             }
@@ -153,14 +180,16 @@ impl NotAuthenticated {
             _ if matches!(code, Code::Internal) => {
                 tracing::error!(cause = chain(&error), "the accounts failed")
             }
-            _ if error.is_passing() => tracing::warn!(cause = chain(&error), "the accounts are away"),
+            _ if error.is_passing() => {
+                tracing::warn!(outage = "accounts", cause = chain(&error), "the accounts are away")
+            }
             _ => {}
         }
         Self::Problem(Problem::new(code).detail(error.to_string()))
     }
 
-    fn of_store(error: &redis_store::Error) -> Self {
-        tracing::warn!(cause = chain(error), "sessions cannot be read");
+    fn of_store(error: &Error) -> Self {
+        tracing::warn!(outage = "sessions", cause = chain(error), "sessions cannot be read");
         let detail = "Sessions cannot be read at the moment; try again.";
         Self::Problem(Problem::new(error.code()).detail(detail))
     }

@@ -112,4 +112,30 @@ mod tests {
         assert_eq!(write(true), secure);
         assert_eq!(write(false), "playhouse=v; Path=/; Max-Age=60; HttpOnly; SameSite=Lax");
     }
+
+    #[test]
+    fn no_header_breaks_the_reading_of_cookies() {
+        let samples = [
+            "__Host-Http-playhouse=abc; playhouse-sign-in-abcdefghijkl=sealed; a=1; a=2",
+            "playhouse=x=y ;b=2;;=;c; \u{e4}=\u{1f984}",
+        ];
+        let sealer = crate::Sealer::new(&[]).unwrap();
+        testkit::fuzz("cookies", &samples, |input| {
+            let mut headers = HeaderMap::new();
+            for line in input.split(|byte| *byte == b'\n') {
+                if let Ok(value) = HeaderValue::from_bytes(line) {
+                    headers.append(COOKIE, value);
+                }
+            }
+            let text = String::from_utf8_lossy(input);
+            let mut is_found = false;
+            for cookies in [Cookies::new(true), Cookies::new(false)] {
+                is_found |= cookies.session_id(&headers).is_some() | !cookies.sign_ins(&headers).is_empty();
+                // The state comes from the query, and names a cookie.
+                is_found |= get(&headers, &cookies.sign_in(&text)).is_some();
+            }
+            assert!(pairs(&headers).all(|(_, value)| sealer.open("session", value).is_none()));
+            is_found
+        });
+    }
 }

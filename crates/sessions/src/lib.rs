@@ -8,17 +8,20 @@
 //! - **Access and refresh tokens never reach a browser.** At sign-out the ID token passes through it, as a hint for the issuer.
 //! - **A refresh token is redeemed once**, however many requests need it and in however many processes.
 //! - **A session that has ended has ended everywhere**: every request reads the store.
+//! - **A session that has ended stays ended** when Redis goes back in time: SQL has the ends ([`SessionHistory`]).
 //! - **No token, cookie or code is in a log**; the audit log has ids and addresses.
 //!
 //! # Failure modes
 //! The issuer is away: access tokens with known keys are accepted, sessions are used as they are for `gateway.session.refresh_grace`,
 //! nobody can sign in. The store is away: sessions cannot be read (503), access tokens still work. The database is away: users who
-//! were looked up in the last minute are still known.
+//! were looked up in the last minute are still known, and so are their sessions.
 
 mod audit;
 mod caller;
 mod config;
 mod cookies;
+mod error;
+mod history;
 mod keyed_mutex;
 mod metrics;
 mod origin;
@@ -33,24 +36,29 @@ use std::time::Duration;
 use ::http::HeaderMap;
 use account::Accounts;
 use base::Clock;
+use futures::StreamExt;
+use futures::stream::BoxStream;
 use oidc::Provider;
 use redis_store::RedisStore;
 use url::Url;
 
+use crate::history::Verdict;
 use crate::users::Users;
 
 pub use audit::{Audit, SecurityEvent};
 pub use caller::{Caller, NotAuthenticated, Proof};
 pub use config::Config;
 pub use cookies::Cookies;
+pub use error::Error;
+pub use history::{MIGRATIONS, SessionHistory};
 pub use metrics::Metrics;
 pub use origin::{Origin, PublicUrl};
-pub use refresher::SessionRefresher;
+pub use refresher::{Current, SessionRefresher};
 pub use seal::{CipherFailed, Sealer};
 pub use sign_in::{
     AttemptCookie, CALLBACK, Callback, SIGN_IN_TIMEOUT, SignInError, SignInFlow, SignInStarted, SignedIn,
 };
-pub use store::{Claim, Error, Found, Group, Lease, Session, SessionId, SessionSecret, SessionStore};
+pub use store::{Claim, Found, Group, Lease, Session, SessionId, SessionSecret, SessionStore, TRIALS};
 pub use users::{Identity, KnownUser};
 
 /// What sign-in and sessions are made of.
@@ -66,6 +74,8 @@ pub struct Parts<'a> {
     /// The issuer; none if sign-in is not configured.
     pub provider: Option<Provider>,
     pub redis_store: &'a RedisStore,
+    /// What is known of sessions that are over, in SQL.
+    pub history: SessionHistory,
     pub accounts: Accounts,
     pub clock: Clock,
     pub metrics: Metrics,
@@ -75,6 +85,7 @@ pub struct Parts<'a> {
 #[derive(Clone, Debug)]
 pub struct Sessions {
     store: SessionStore,
+    history: SessionHistory,
     users: Users,
     cookies: Cookies,
     audit: Audit,
@@ -85,6 +96,7 @@ impl Sessions {
     pub fn new(parts: Parts<'_>) -> Result<Self, CipherFailed> {
         let Parts { config, public_url, clock, metrics, .. } = parts;
         let store = SessionStore::new(parts.redis_store, &config.key_prefix, config.idle, clock.clone());
+        let history = parts.history;
         let users = Users::new(parts.accounts, parts.user_cache);
         let cookies = Cookies::new(public_url.scheme() == "https");
         let audit = Audit::new(metrics.clone());
@@ -92,6 +104,7 @@ impl Sessions {
         let sign_in = parts.provider.map(|provider| SignInFlow {
             refresher: SessionRefresher {
                 store: store.clone(),
+                history: history.clone(),
                 provider,
                 sealer,
                 clock: clock.clone(),
@@ -107,7 +120,7 @@ impl Sessions {
             lifetime: config.lifetime,
             clock,
         });
-        Ok(Self { store, users, cookies, audit, sign_in })
+        Ok(Self { store, history, users, cookies, audit, sign_in })
     }
 
     /// Signs browsers in and out; none if no issuer is configured.
@@ -115,8 +128,17 @@ impl Sessions {
         self.sign_in.as_ref()
     }
 
-    pub const fn store(&self) -> &SessionStore {
-        &self.store
+    /// Ends a session for good.
+    pub async fn end(&self, id: &SessionId, session: &Session) {
+        self.history.end(id, session).await;
+        // Best effort: it is recorded, or will be.
+        let _ = self.store.remove(id, session).await;
+    }
+
+    /// Subscribes to the ends of sessions, for those who hold a stream open for one. The stream ends when the store is lost.
+    pub async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
+        let history = self.history.clone();
+        Ok(self.store.ends().await?.inspect(move |id| history.forget(id)).boxed())
     }
 
     pub const fn cookies(&self) -> Cookies {
@@ -131,6 +153,10 @@ impl Sessions {
     pub async fn of_browser(&self, headers: &HeaderMap) -> Option<(SessionId, Session)> {
         let id = self.cookies.session_id(headers)?;
         let found = self.store.read(&id).await.ok()??;
-        Some((id, found.session))
+        match self.history.verdict(&id, &found.session).await {
+            // Also while it cannot be decided: to sign out must always work.
+            Ok(Verdict::Alive) | Err(_) => Some((id, found.session)),
+            Ok(Verdict::Ended | Verdict::EndedWithUser) => None,
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 /// Metrics of sign-in and sessions. Cheap to clone; clones share state.
@@ -15,6 +16,7 @@ pub struct Metrics(Arc<Instruments>);
 struct Instruments {
     security_events: Family<EventLabels, Counter>,
     refreshes: Family<OutcomeLabels, Counter>,
+    unrecorded_ends: Gauge,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -29,7 +31,8 @@ struct OutcomeLabels {
 
 impl Metrics {
     pub fn new(registry: &mut Registry) -> Self {
-        let this = Instruments { security_events: Family::default(), refreshes: Family::default() };
+        let (security_events, refreshes, unrecorded_ends) = Default::default();
+        let this = Instruments { security_events, refreshes, unrecorded_ends };
         registry.register(
             "playhouse_gateway_security_events",
             "Security events, as the audit log has them",
@@ -40,6 +43,11 @@ impl Metrics {
             "Sessions that were refreshed at the issuer, by what came of it",
             this.refreshes.clone(),
         );
+        registry.register(
+            "playhouse_gateway_unrecorded_session_ends",
+            "Sessions that have ended here and whose end waits for the database",
+            this.unrecorded_ends.clone(),
+        );
         Self(Arc::new(this))
     }
 
@@ -49,5 +57,9 @@ impl Metrics {
 
     pub(crate) fn refreshed(&self, outcome: &'static str) {
         self.0.refreshes.get_or_create(&OutcomeLabels { outcome }).inc();
+    }
+
+    pub(crate) fn unrecorded_ends(&self, count: usize) {
+        self.0.unrecorded_ends.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 }

@@ -5,6 +5,9 @@
 //! renews the lease until the issuer answers. It continues when the request that started it is gone, and it waits for a store that
 //! is away: an answer that is not written loses the session.
 //!
+//! SQL records that a token is presented before it is, so a token that Redis brings back after it went back in time is not presented
+//! again: the session ends, and the player signs in again.
+//!
 //! A session ends when the issuer says so, or when it could not be refreshed for `refresh_grace`. It does not end because of a mistake
 //! in the settings or a change of the issuer's keys.
 
@@ -18,10 +21,12 @@ use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
 use crate::audit::{Audit, SecurityEvent};
+use crate::error::Error;
+use crate::history::{SessionHistory, Verdict};
 use crate::keyed_mutex::KeyedMutex;
 use crate::metrics::Metrics;
 use crate::seal::Sealer;
-use crate::store::{Claim, Error, Found, Lease, Session, SessionId, SessionStore};
+use crate::store::{Claim, Found, Lease, Session, SessionId, SessionStore};
 use crate::users::roles;
 
 /// How long a lease lasts without renewal, and how often it is renewed.
@@ -47,6 +52,7 @@ pub(crate) struct IssuerTokens {
 #[derive(Clone, Debug)]
 pub struct SessionRefresher {
     pub(crate) store: SessionStore,
+    pub(crate) history: SessionHistory,
     pub(crate) provider: Provider,
     pub(crate) sealer: Sealer,
     pub(crate) clock: Clock,
@@ -58,13 +64,38 @@ pub struct SessionRefresher {
     pub(crate) refreshing: KeyedMutex<SessionId>,
 }
 
+/// The session that a request names.
+#[derive(Debug)]
+pub enum Current {
+    Session(Session),
+    /// It does not exist or has ended.
+    Ended,
+    /// All sessions of its user were ended.
+    EndedWithUser(Session),
+}
+
+impl From<Option<Session>> for Current {
+    fn from(session: Option<Session>) -> Self {
+        session.map_or(Self::Ended, Self::Session)
+    }
+}
+
 impl SessionRefresher {
-    /// Reads a session, and refreshes it first if it is due. Returns none if it does not exist or has ended.
-    pub async fn current(&self, id: &SessionId) -> Result<Option<Session>, Error> {
-        let session = match self.store.read(id).await? {
-            Some(found) if self.is_due(&found.session) => found.session,
-            found => return Ok(found.map(|found| found.session)),
-        };
+    /// Reads a session, and refreshes it first if it is due.
+    pub async fn current(&self, id: &SessionId) -> Result<Current, Error> {
+        let Some(Found { session, .. }) = self.store.read(id).await? else { return Ok(Current::Ended) };
+        match self.history.verdict(id, &session).await? {
+            Verdict::Alive => {}
+            Verdict::Ended => {
+                // Redis went back in time. Best effort: the verdict stands.
+                let _ = self.store.remove(id, &session).await;
+                return Ok(Current::Ended);
+            }
+            Verdict::EndedWithUser => return Ok(Current::EndedWithUser(session)),
+        }
+        if !self.is_due(&session) {
+            return Ok(Current::Session(session));
+        }
         let mutex = self.refreshing.of(id);
         let (refresher, id) = (self.clone(), id.clone());
         // A task of its own: it continues when the request is dropped.
@@ -73,9 +104,9 @@ impl SessionRefresher {
             refresher.refreshed(&id).await
         });
         match tokio::time::timeout(WAIT, task).await {
-            Ok(Ok(refreshed)) => refreshed,
+            Ok(Ok(refreshed)) => refreshed.map(Into::into),
             // The issuer is slow, or the task failed. Neither signs the player out.
-            _ => Ok((session.valid_until > self.now()).then_some(session)),
+            _ => Ok((session.valid_until > self.now()).then_some(session).into()),
         }
     }
 
@@ -115,14 +146,32 @@ impl SessionRefresher {
         let held = self.open(id, &session);
         let Some(refresh_token) = held.as_ref().and_then(|held| held.refresh.as_deref()) else {
             // They are sealed with a key that is no longer configured.
-            return self.end(id, &session, "its tokens cannot be opened").await;
+            return self
+                .end(id, &session, SecurityEvent::SessionEndedByIssuer, "its tokens cannot be opened")
+                .await;
         };
         runtime::fault::point("gateway.refresh");
+        match self.history.spend(id, &session).await {
+            Ok(true) => {}
+            Ok(false) => {
+                self.metrics.refreshed("reverted");
+                let why = "its refresh token was presented before";
+                return self.end(id, &session, SecurityEvent::SessionReverted, why).await;
+            }
+            Err(error) if error.is_passing() && session.valid_until > self.now() => {
+                self.metrics.refreshed("database_away");
+                tracing::warn!(cause = chain(&error), "a session cannot be refreshed; it is used as it is");
+                return self.write(id, lease, self.later(session)).await;
+            }
+            Err(error) => return Err(error.into()),
+        }
         match self.holding(lease, self.provider.refresh(refresh_token)).await {
             Ok(tokens) => {
                 let session = match self.renewed(id, &session, held.as_ref(), &tokens).await {
                     Ok(session) => session,
-                    Err(why) => return self.end(id, &session, &why).await,
+                    Err(why) => {
+                        return self.end(id, &session, SecurityEvent::SessionEndedByIssuer, &why).await;
+                    }
                 };
                 self.metrics.refreshed("refreshed");
                 // Not written if the lease was lost: then another process has refreshed or ended the session, and that counts.
@@ -131,8 +180,8 @@ impl SessionRefresher {
             // Only `invalid_grant` ends a session.
             Err(error) if !error.is_invalid_grant() && session.valid_until > self.now() => {
                 self.not_now(&error);
-                let again = self.clock.now().after(RETRY).as_millis();
-                self.write(id, lease, Session { refresh_after: Some(again), ..session }).await
+                self.history.unspend(id, &session).await;
+                self.write(id, lease, self.later(session)).await
             }
             Err(error) => {
                 self.metrics.refreshed("refused");
@@ -140,18 +189,31 @@ impl SessionRefresher {
                 if !self.store.keep(lease, LEASE).await? {
                     return Ok(self.store.read(id).await?.map(|found| found.session));
                 }
-                self.end(id, &session, &reason(&error)).await
+                self.end(id, &session, SecurityEvent::SessionEndedByIssuer, &reason(&error)).await
             }
         }
+    }
+
+    /// The session, to be refreshed a little later.
+    fn later(&self, session: Session) -> Session {
+        Session { refresh_after: Some(self.clock.now().after(RETRY).as_millis()), ..session }
     }
 
     fn not_now(&self, error: &IssuerError) {
         if error.is_passing() {
             self.metrics.refreshed("issuer_away");
-            tracing::warn!(cause = chain(error), "a session cannot be refreshed; it is used as it is");
+            tracing::warn!(
+                outage = "issuer",
+                cause = chain(error),
+                "a session cannot be refreshed; it is used as it is"
+            );
         } else {
             self.metrics.refreshed("failed");
-            tracing::error!(cause = chain(error), "the issuer refreshes no session; they end soon");
+            tracing::error!(
+                outage = "issuer",
+                cause = chain(error),
+                "the issuer refreshes no session; they end soon"
+            );
         }
     }
 
@@ -183,15 +245,21 @@ impl SessionRefresher {
                 Err(error) if error.is_passing() && Instant::now() < deadline => {
                     tokio::time::sleep(WRITE_RETRY).await;
                 }
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
     }
 
-    async fn end(&self, id: &SessionId, session: &Session, why: &str) -> Result<Option<Session>, Error> {
+    async fn end(
+        &self,
+        id: &SessionId,
+        session: &Session,
+        event: SecurityEvent,
+        why: &str,
+    ) -> Result<Option<Session>, Error> {
+        self.history.end(id, session).await;
         self.store.remove(id, session).await?;
-        let user = UserId::from_uuid(session.user_id);
-        self.audit.note(SecurityEvent::SessionEndedByIssuer, None, Some(user), why);
+        self.audit.note(event, None, Some(UserId::from_uuid(session.user_id)), why);
         Ok(None)
     }
 
@@ -204,6 +272,7 @@ impl SessionRefresher {
         tokens: &Tokens,
     ) -> Result<Session, String> {
         let mut renewed = session.clone();
+        renewed.generation += 1;
         if let Some(id_token) = &tokens.id_token {
             match self.provider.verify_id_token(id_token.expose(), None).await {
                 Ok(claims) if claims.subject != session.subject => {

@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use ::http::HeaderMap;
 use account::Role;
-use base::Clock;
 use base::error::{Coded, chain};
+use base::{Clock, Timestamp};
 use oidc::{Authorize, Pkce, Token, Tokens};
 use serde::{Deserialize, Serialize};
 use url::Url;
 
 use crate::cookies::{self, Cookies};
+use crate::history::Verdict;
 use crate::origin::Origin;
 use crate::refresher::{IssuerTokens, SessionRefresher};
 use crate::store::{Group, Session, SessionId, SessionSecret};
@@ -20,8 +21,6 @@ use crate::users::{Identity, KnownUser, Users, roles};
 
 /// How long a player may take to sign in at the issuer.
 pub const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(600);
-/// How long after its expiry a logout token is remembered, because clocks differ.
-const SKEW: Duration = Duration::from_secs(600);
 /// How long the issuer may take to revoke a refresh token, while the player waits.
 const REVOKE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How many cookies of sign-in attempts a browser may have.
@@ -110,6 +109,8 @@ pub enum SignInError {
     NotBegunHere,
     #[error("the sign-in took too long")]
     TooLate,
+    #[error("the sign-in was finished before")]
+    Used,
     #[error("the issuer says that the sign-in was cancelled")]
     Cancelled,
     #[error("the answer is not from the issuer")]
@@ -157,6 +158,13 @@ impl From<oidc::Refused> for SignInError {
 
 impl From<redis_store::Error> for SignInError {
     fn from(error: redis_store::Error) -> Self {
+        let cause = chain(&error);
+        if error.is_passing() { Self::Away(cause) } else { Self::Internal(cause) }
+    }
+}
+
+impl From<db::Error> for SignInError {
+    fn from(error: db::Error) -> Self {
         let cause = chain(&error);
         if error.is_passing() { Self::Away(cause) } else { Self::Internal(cause) }
     }
@@ -235,13 +243,22 @@ impl SignInFlow {
             (Some(error), _) => Err(SignInError::Refused(error.chars().take(100).collect())),
             (None, None) => Err(SignInError::Forged("there is no code")),
             (None, Some(code)) => {
+                // Before the code is redeemed, so that whatever ends from now on ends this session too.
+                let history = &self.refresher.history;
+                let began_at = history.use_up_state(&attempt.state, SIGN_IN_TIMEOUT).await?;
+                let began_at = began_at.ok_or(SignInError::Used)?;
                 let tokens = provider.redeem(code, &attempt.verifier, &self.at(CALLBACK)).await?;
-                self.open(&tokens, &attempt).await
+                self.open(&tokens, &attempt, began_at).await
             }
         }
     }
 
-    async fn open(&self, tokens: &Tokens, attempt: &Attempt) -> Result<SignedIn, SignInError> {
+    async fn open(
+        &self,
+        tokens: &Tokens,
+        attempt: &Attempt,
+        began_at: Timestamp,
+    ) -> Result<SignedIn, SignInError> {
         let provider = &self.refresher.provider;
         let id_token = tokens
             .id_token
@@ -271,25 +288,34 @@ impl SignInFlow {
             refresh_after: None,
             valid_until: 0,
             ends_at: now.after(self.lifetime).as_millis(),
+            began_at: began_at.as_millis(),
+            generation: 0,
         };
         let text = |token: &Token| token.expose().to_owned();
         let held =
             IssuerTokens { refresh: tokens.refresh_token.as_ref().map(text), id: Some(text(id_token)) };
         self.refresher.seal(&secret.id(), &mut session, &held, tokens.expires_at);
-        self.refresher.store.insert(&secret.id(), &session).await?;
+        let (id, refresher) = (secret.id(), &self.refresher);
+        refresher.store.insert(&id, &session).await?;
+        // Last: a logout that came before the insert found no session to remove.
+        if refresher.history.verdict(&id, &session).await? != Verdict::Alive {
+            refresher.store.remove(&id, &session).await?;
+            return Err(SignInError::Refused("it was ended while it began".to_owned()));
+        }
         Ok(SignedIn { secret, return_to: attempt.return_to.clone(), known })
     }
 
     /// Ends a session here. Returns the URL that ends it at the issuer.
     pub async fn sign_out(&self, id: &SessionId, session: &Session) -> Result<Url, SignInError> {
         let held = self.refresher.open(id, session);
+        self.refresher.history.end(id, session).await;
         self.refresher.store.remove(id, session).await?;
         let home = self.at("/");
         if let Some(refresh) = held.as_ref().and_then(|held| held.refresh.as_deref()) {
             // Best effort: the issuer's end-session page follows anyway.
             let revoked = tokio::time::timeout(REVOKE_TIMEOUT, self.refresher.provider.revoke(refresh)).await;
             if !matches!(revoked, Ok(Ok(()))) {
-                tracing::warn!("the issuer did not revoke a refresh token in time");
+                tracing::warn!(outage = "issuer", "the issuer did not revoke a refresh token in time");
             }
         }
         let hint = held.as_ref().and_then(|held| held.id.as_deref());
@@ -300,9 +326,6 @@ impl SignInFlow {
     /// Ends the sessions that a logout token of the issuer names. Returns how many there were.
     pub async fn back_channel(&self, logout_token: &str) -> Result<usize, SignInError> {
         let token = self.refresher.provider.verify_logout_token(logout_token).await?;
-        if self.refresher.store.is_used_up(&token.jti).await? {
-            return Err(SignInError::Refused("the logout token has been used".to_owned()));
-        }
         let groups = match (&token.sid, &token.subject) {
             (Some(sid), subject) => {
                 // The session may have begun without a `sid`.
@@ -312,13 +335,23 @@ impl SignInFlow {
             (None, Some(subject)) => [Some(Group::of_subject(&token.issuer, subject)), None],
             (None, None) => return Err(SignInError::Refused("it names nobody".to_owned())),
         };
-        let mut ended = 0;
-        for group in groups.into_iter().flatten() {
-            ended += self.refresher.store.remove_group(&group).await?;
+        let groups: Vec<Group> = groups.into_iter().flatten().collect();
+        let user = match &token.subject {
+            Some(subject) => self.users.find(&token.issuer, subject).await?,
+            None => None,
+        };
+        let SessionRefresher { history, store, .. } = &self.refresher;
+        if !history.back_channel(&token.jti, token.expires_at, &groups, user).await? {
+            return Err(SignInError::Refused("the logout token has been used".to_owned()));
         }
-        // Last, because the issuer sends the same token again if an earlier step fails.
-        let left = token.expires_at.distance(self.clock.now()) + SKEW;
-        self.refresher.store.use_up(&token.jti, left).await?;
+        let mut ended = 0;
+        for group in &groups {
+            match store.remove_group(group).await {
+                Ok(count) => ended += count,
+                // It is recorded, so they have ended whatever Redis has.
+                Err(error) => tracing::warn!(cause = chain(&error), "ended sessions stay in Redis for now"),
+            }
+        }
         Ok(ended)
     }
 

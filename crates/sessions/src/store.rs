@@ -8,6 +8,7 @@
 //! - one process at a time holds the lease to refresh a session; a refreshed session is written under that lease or not at all
 //! - a session expires from the store: when it is idle for too long, and at its end in any case
 
+pub(crate) mod history;
 mod memory;
 mod redis;
 
@@ -23,7 +24,8 @@ use redis_store::RedisStore;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-pub use redis_store::Error;
+pub use self::redis::TRIALS;
+use redis_store::Error;
 
 /// How long before its expiry an access token is refreshed, in milliseconds, so that a request can still use it.
 const EARLY: i64 = 5_000;
@@ -93,6 +95,12 @@ pub struct Session {
     pub valid_until: i64,
     /// When it ends, used or not.
     pub ends_at: i64,
+    /// When its sign-in reached us, by the clock of SQL: what has ended before does not end it. 0 if it was written by an older program.
+    #[serde(default)]
+    pub began_at: i64,
+    /// How often its refresh token was replaced.
+    #[serde(default)]
+    pub generation: i64,
 }
 
 impl Session {
@@ -121,7 +129,7 @@ impl Session {
     }
 
     /// The groups that it is a member of: the issuer's session, and the person.
-    fn groups(&self) -> Vec<Group> {
+    pub(crate) fn groups(&self) -> Vec<Group> {
         let of_sid = match &self.sid {
             Some(sid) => Group::of_sid(&self.issuer, sid),
             None => Group::without_sid(&self.issuer, &self.subject),
@@ -238,26 +246,14 @@ impl SessionStore {
         each!(self, store => store.replace(lease, session, life).await)
     }
 
-    /// Ends a session.
+    /// Removes a session. Redis may bring it back: [`Sessions::end`](crate::Sessions::end) records that it has ended.
     pub async fn remove(&self, id: &SessionId, session: &Session) -> Result<(), Error> {
         each!(self, store => store.remove(id, &session.groups()).await)
     }
 
-    /// Ends all sessions of a group. Returns how many there were.
+    /// Removes all sessions of a group. Returns how many there were.
     pub async fn remove_group(&self, group: &Group) -> Result<usize, Error> {
         each!(self, store => store.remove_group(group).await)
-    }
-
-    /// Marks a one-time word as used, for the duration `remember`.
-    pub async fn use_up(&self, what: &str, remember: Duration) -> Result<(), Error> {
-        let what = hex(&[what]);
-        each!(self, store => store.use_up(&what, remember).await)
-    }
-
-    /// Whether a one-time word was used.
-    pub async fn is_used_up(&self, what: &str) -> Result<bool, Error> {
-        let what = hex(&[what]);
-        each!(self, store => store.is_used_up(&what).await)
     }
 
     /// Subscribes to the ends of sessions, for those who hold a stream open for one. The stream ends when the store is lost.
@@ -306,6 +302,8 @@ mod tests {
                 refresh_after: None,
                 valid_until: 0,
                 ends_at: 10_000_000,
+                began_at: 0,
+                generation: 0,
             };
             session.run_until(at(1_000), at(expires_at), refreshable, Duration::from_secs(600));
             (session.refresh_after, session.valid_until, session.ends_at)

@@ -12,10 +12,13 @@
 //! | a receiver that verifies webhooks | [`StandardWebhooks`] |
 //! | a browser, and TLS for it | [`Browser`], [`TlsProxy`] |
 //! | a network that is slow, thin, dead or silent | [`Proxy`] |
+//! | a server that seems to be another one | [`Rewriter`] |
+//! | an HTTP/2 client that opens no window, or sends floods | [`raw_http2::RawHttp2`] |
 //! | a Redis whose scripts reach only the keys that they declare | [`DeclaredKeys`] |
 //! | a real program with its output, signals and exit status | [`Program`] |
 //! | waiting without guessing how long | [`eventually`] |
 //! | random choices that can be repeated | [`Seed`] |
+//! | inputs that nobody would send on purpose | [`fuzz`] |
 //! | what to do if a server is not installed | [`need!`] |
 //! | the report of a benchmark | [`bench::Report`] |
 //!
@@ -42,6 +45,7 @@
 //! - `TESTKIT_MYSQLD`: a MySQL server program that is not on the PATH.
 //! - `XDG_CACHE_HOME`, or else `HOME`: where `cargo xtask install` keeps the current NATS server.
 //! - `SEED`: the [seed](Seed) of an earlier run, to repeat its random choices.
+//! - `FUZZ_SECONDS`: how long each target of [`fuzz`] runs; a second without it.
 //! - `CI`: a missing server fails the test instead of skipping it.
 //!
 //! The kit needs Linux: it leans on process groups, `waitid` and, where it exists, `/dev/shm`.
@@ -54,6 +58,7 @@ mod error;
 mod eventually;
 mod external;
 mod folder;
+mod fuzz;
 mod guard;
 mod http;
 mod installed;
@@ -69,7 +74,9 @@ mod port;
 mod process;
 mod program;
 mod proxy;
+pub mod raw_http2;
 mod redis_server;
+mod rewriter;
 mod seed;
 mod server;
 mod sql_place;
@@ -83,6 +90,7 @@ pub use declared_keys::DeclaredKeys;
 pub use error::Error;
 pub use eventually::{Observation, eventually};
 pub use folder::{Folder, target};
+pub use fuzz::fuzz;
 pub use guard::pid as guard_pid;
 pub use keycloak::{Keycloak, KeycloakKind, RealmSettings};
 pub use nats_cluster::NatsCluster;
@@ -96,6 +104,7 @@ pub use port::free_port;
 pub use program::{Line, Program, Running, Stream};
 pub use proxy::{Bytes, Proxy};
 pub use redis_server::{Keyspace, Redis, RedisBuilder, RedisKind};
+pub use rewriter::Rewriter;
 pub use seed::Seed;
 pub use server::Server;
 pub use sql_place::SqlPlace;

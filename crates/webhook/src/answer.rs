@@ -12,6 +12,10 @@ use url::Url;
 pub(crate) const MAX_ANSWER: usize = 64 << 10;
 /// How much of it is repeated.
 const MAX_WORDS: usize = 200;
+/// From this length on a part of a path may be a secret.
+const LONG_PART: usize = 8;
+/// From this length on a value of the query may be a secret.
+const LONG_VALUE: usize = 4;
 
 /// The longest time that a server can ask to be left alone for.
 pub(crate) const MAX_RETRY_AFTER: Duration = Duration::from_secs(3600);
@@ -43,8 +47,14 @@ pub(crate) fn cause(status: StatusCode, body: &[u8], url: &Url) -> String {
 /// The beginning of an answer, fit for a log. Nothing if it repeats what is secret in the URL.
 fn words(body: &[u8], url: &Url) -> String {
     let text = String::from_utf8_lossy(body);
-    let mut secrets = [url.password(), url.query()].into_iter().flatten().filter(|secret| !secret.is_empty());
-    if secrets.any(|secret| text.contains(secret)) {
+    // Long parts of the path may be what keeps others from posting there.
+    let parts = url.path().split('/').filter(|part| part.len() >= LONG_PART);
+    let given = [url.password(), url.query()].into_iter().flatten().filter(|secret| !secret.is_empty());
+    let mut secrets = given.chain(parts);
+    // A value may be repeated without its name.
+    let is_long = |value: &str| value.len() >= LONG_VALUE;
+    let mut values = url.query_pairs().map(|(_, value)| value).filter(|value| is_long(value));
+    if secrets.any(|secret| text.contains(secret)) || values.any(|value| text.contains(&*value)) {
         return String::new();
     }
     let is_printable = |c: char| matches!(c, '"' | '\'' | '\\') || c.escape_debug().count() == 1;
@@ -106,6 +116,8 @@ mod tests {
 
     #[test]
     fn what_a_server_says_is_made_fit_for_a_log() {
+        let of_path = url("https://example.org/services/T0A1/aBcDeFgHiJkL");
+        assert!(!cause(StatusCode::BAD_REQUEST, b"no aBcDeFgHiJkL here", &of_path).contains("aBcDeFgHiJkL"));
         let url = url("https://me:hush@example.org/hook?token=psst");
         let said = |body: &[u8]| cause(StatusCode::BAD_REQUEST, body, &url);
         assert_eq!(said(b""), "it answered 400 Bad Request");
@@ -116,5 +128,27 @@ mod tests {
         assert_eq!(said(b"hush!"), "it answered 400 Bad Request");
         assert_eq!(words("ä".repeat(1_000).as_bytes(), &url).chars().count(), MAX_WORDS);
         assert!(cause(StatusCode::FOUND, b"", &url).contains("302 Found, a redirect"));
+    }
+
+    #[test]
+    fn no_answer_breaks_its_reading() {
+        let url = url("https://me:hush@example.org/hook?token=psst");
+        let samples = [
+            r#"{"type":"about:blank","title":"Bad Request","status":400,"detail":"the token psst is wrong"}"#,
+            "120\n<html><body>502 Bad Gateway</body></html>",
+            "Wed, 21 Oct 2026 07:28:00 GMT\n\u{1b}[31mred\u{202e}",
+        ];
+        testkit::fuzz("problem-bodies", &samples, |input| {
+            let (first, body) = input.split_at(input.iter().position(|byte| *byte == b'\n').unwrap_or(0));
+            let said = cause(StatusCode::BAD_REQUEST, body, &url);
+            assert!(!said.contains("hush") && !said.contains("psst"), "{said}");
+            assert!(said.chars().count() <= MAX_WORDS + 200 && !said.contains(char::is_control), "{said:?}");
+            let mut headers = HeaderMap::new();
+            let Ok(value) = HeaderValue::from_bytes(first) else { return false };
+            headers.insert(RETRY_AFTER, value);
+            let wait = retry_after(&headers, Timestamp::from_millis(1_772_366_400_000));
+            assert!(wait.is_none_or(|wait| wait <= MAX_RETRY_AFTER));
+            wait.is_some()
+        });
     }
 }

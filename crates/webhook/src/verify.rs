@@ -274,4 +274,40 @@ mod tests {
         let shown = format!("{:?}", Verifier::new([NEW]).unwrap());
         assert_eq!(shown, "Verifier([\"***\"])");
     }
+
+    #[test]
+    fn no_request_breaks_the_verifier() {
+        let headers = signed(&[NEW]);
+        let lines = ["webhook-id", "webhook-timestamp", "webhook-signature"].map(|name| {
+            let value = headers[name].to_str().unwrap();
+            format!("{name}: {value}\n")
+        });
+        let sample = lines.concat();
+        let twice = format!("{sample}webhook-signature: v1,g0hM9SsE v1a,AAAA v2,x\n\nbody");
+        let verifier = Verifier::new([NEW, &public()]).unwrap();
+        testkit::fuzz("webhook-signatures", &[sample, twice], |input| {
+            let (head, body) = match input.windows(2).position(|pair| pair == b"\n\n") {
+                Some(at) => (&input[..at], &input[at + 2..]),
+                None => (input, BODY),
+            };
+            let mut headers = HeaderMap::new();
+            for line in head.split(|byte| *byte == b'\n') {
+                let Some(at) = line.iter().position(|byte| *byte == b':') else { continue };
+                let name = HeaderName::from_bytes(&line[..at]);
+                let value = HeaderValue::from_bytes(line[at + 1..].trim_ascii());
+                if let (Ok(name), Ok(value)) = (name, value) {
+                    headers.append(name, value);
+                }
+            }
+            verifier.verify(&headers, body, SENT, MINUTES).is_ok()
+        });
+    }
+
+    #[test]
+    fn no_text_breaks_the_reading_of_keys() {
+        testkit::fuzz("webhook-keys", &[NEW.to_owned(), public()], |input| {
+            std::str::from_utf8(input)
+                .is_ok_and(|text| Verifier::new([text]).is_ok() | Secrets::new([text]).is_ok())
+        });
+    }
 }

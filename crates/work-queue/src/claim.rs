@@ -183,6 +183,7 @@ impl Queue {
         tx.commit().await?;
         self.metrics.put_off(put_off.values().map(Vec::len).sum());
         self.metrics.gave_up(give_up.len());
+        self.note_committed(&give_up, NEVER_SAID);
         Ok((take, more, behind))
     }
 

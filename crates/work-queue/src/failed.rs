@@ -23,6 +23,9 @@ pub trait OnFailed: Debug + Send + Sync {
     /// Adds to the transaction that marks this item as failed, by [`Tx::insert_at_commit`] and the like. It is asked for exactly
     /// those that are changed by it, and once more in another one if this is not committed.
     fn failed(&self, tx: &mut Tx, failed: FailedItem<'_>);
+
+    /// Notes that the transaction was committed, once for each item: to log it, for example.
+    fn committed(&self, _failed: FailedItem<'_>) {}
 }
 
 db::row! {
@@ -64,6 +67,12 @@ impl Queue {
             key_hash: row.key_hash,
         };
         Ok(rows.into_iter().map(item).collect())
+    }
+
+    /// Calls [`OnFailed::committed`] for each of these items.
+    pub(crate) fn note_committed(&self, items: &[Item], cause: &str) {
+        let Some(hook) = &self.on_failed else { return };
+        items.iter().for_each(|item| hook.committed(FailedItem { item, cause }));
     }
 
     /// Has written what the failure of these items entails, one after the other: they are rare, may be large, and a server takes

@@ -171,10 +171,13 @@ impl Queue {
             return Ok(Finished::default());
         }
         let writing = async {
-            let mut finished = Finished::default();
+            let (mut finished, mut failed) = (Finished::default(), Vec::new());
             let mut tx = self.db.begin().await?;
             for (end, lease, names) in groups {
-                let changed = self.write_group(&mut tx, end, *lease, *names).await?;
+                let (changed, items) = self.write_group(&mut tx, end, *lease, *names).await?;
+                if let End::Failed(cause) = end {
+                    failed.push((items, cause));
+                }
                 let count = match end {
                     End::Done | End::Split(_) => &mut finished.done,
                     End::Again { .. } => &mut finished.again,
@@ -186,20 +189,24 @@ impl Queue {
                 finished.stale += names.len().saturating_sub(changed);
             }
             tx.commit().await?;
-            Ok::<_, Error>(finished)
+            Ok::<_, Error>((finished, failed))
         };
-        let finished = self.db.bounded(writing).await?;
+        let (finished, failed) = self.db.bounded(writing).await?;
         self.metrics.finished(&finished);
+        for (items, cause) in failed {
+            self.note_committed(&items, cause);
+        }
         Ok(finished)
     }
 
+    /// Returns how many items were changed, and those of them that had to be read.
     async fn write_group(
         &self,
         tx: &mut Tx,
         end: &End,
         lease: i64,
         names: Names<'_>,
-    ) -> Result<usize, Error> {
+    ) -> Result<(usize, Vec<Item>), Error> {
         let texts = self.finish.of(names);
         let (statement, wait, cause) = match end {
             End::Done => (&texts.done, None, None),
@@ -234,7 +241,7 @@ impl Queue {
         if let End::Split(parts) = end {
             self.write_parts(tx, &items, parts).await?;
         }
-        Ok(changed.try_into().unwrap_or(usize::MAX))
+        Ok((changed.try_into().unwrap_or(usize::MAX), items))
     }
 
     /// Writes the parts of items that were still ours and are removed.

@@ -7,7 +7,7 @@ use base::id::Uuid;
 use db::{Error, ListStatement, bind_list};
 use sqlx::AssertSqlSafe;
 
-use crate::item::{DONE, FAILED, HELD, OPEN, SKIPPED, uuid};
+use crate::item::{DONE, FAILED, HELD, OPEN, SKIPPED, key_hash, uuid};
 use crate::statement::Text;
 use crate::{Queue, State};
 
@@ -46,6 +46,17 @@ pub struct BlockedKey {
     pub waiting: u64,
 }
 
+/// What waits for a key that was put off after a failure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resting {
+    /// When the first of those that failed is tried again.
+    pub until: Timestamp,
+    /// How many items wait.
+    pub waiting: u64,
+    /// Why one was tried in vain.
+    pub cause: Option<String>,
+}
+
 /// Which items to list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Filter {
@@ -64,6 +75,7 @@ pub(crate) struct OperatorTexts {
     by_item_id: Arc<str>,
     by_number: Arc<str>,
     blocked: Arc<str>,
+    resting: Arc<str>,
     keys_done_since: Arc<str>,
     take_back: ListStatement,
     done_of_keys: ListStatement,
@@ -113,6 +125,10 @@ impl OperatorTexts {
                 "SELECT f.item_key, f.id, f.item_id, f.cause, f.due_at, \
                  (SELECT COUNT(*) FROM {{table}} w WHERE w.key_hash = f.key_hash AND w.id > f.id AND w.state = {OPEN}) AS waiting \
                  FROM {{table}} f WHERE f.state = {FAILED} ORDER BY f.due_at, f.id LIMIT ?"
+            )),
+            resting: text.fixed(&format!(
+                "SELECT MIN(CASE WHEN cause IS NOT NULL AND due_at > {{now}} THEN due_at END), COUNT(*), MAX(CASE WHEN attempts > 0 THEN cause END) \
+                 FROM {{table}} {{by_key}} WHERE key_hash = ? AND item_key = ? AND state = {OPEN} AND holder IS NULL"
             )),
             keys_done_since: text.fixed(&format!(
                 "SELECT DISTINCT key_hash FROM (SELECT key_hash FROM {{table}} {{by_state}} \
@@ -202,6 +218,22 @@ impl Queue {
             Ok(row.map(entry))
         };
         self.db.bounded(reading).await
+    }
+
+    /// Finds out whether the items of a key wait because one of them was not done at its last attempt.
+    pub async fn resting(&self, key: &str) -> Result<Option<Resting>, Error> {
+        let text = AssertSqlSafe(self.operator.resting.clone());
+        let reading = async {
+            let mut connection = self.db.connection().await?;
+            let found: (Option<i64>, i64, Option<String>) = db::on!(connection, raw => {
+                sqlx::query_as(text).bind(key_hash(key)).bind(key).fetch_one(raw).await?
+            });
+            Ok::<_, Error>(found)
+        };
+        let (until, waiting, cause) = self.db.bounded(reading).await?;
+        let resting =
+            |until| Resting { until: Timestamp::from_millis(until), waiting: waiting.unsigned_abs(), cause };
+        Ok(until.map(resting))
     }
 
     /// Keys whose first item has failed, the longest blocked first; none in a queue without order.

@@ -1,11 +1,12 @@
 //! A queue.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Clock, Timestamp};
-use db::{Db, Tx, Value};
+use db::{Db, Error, Tx, Value};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -45,6 +46,8 @@ pub struct Inner {
     pub(crate) push: Arc<str>,
     /// As `push`; rows whose id is there already are left out.
     push_missing: Arc<str>,
+    /// The keys of a list of which something is unfinished.
+    unfinished: Arc<str>,
     pub(crate) claim: ClaimTexts,
     pub(crate) finish: FinishTexts,
     pub(crate) keep: KeepTexts,
@@ -64,6 +67,9 @@ impl Queue {
             table,
             push: text.fixed(&format!("INSERT INTO {{table}} {columns}")),
             push_missing: text.fixed(&format!("INSERT {{or_ignore}} INTO {{table}} {columns}")),
+            unfinished: text.fixed(
+                "SELECT DISTINCT key_hash FROM {table} {by_key} WHERE key_hash IN ({list}) AND state IN (0, 2)",
+            ),
             claim: ClaimTexts::new(&text, max, true),
             finish: FinishTexts::new(&text, max),
             keep: KeepTexts::new(&text),
@@ -156,6 +162,16 @@ impl Queue {
     /// What stands for a key in statements.
     pub fn key_number(key: &str) -> i64 {
         key_hash(key)
+    }
+
+    /// Returns those of these [numbers of keys](Self::key_number) of which something is unfinished, in one query of the caller's
+    /// transaction. `keys` is not empty.
+    pub async fn unfinished_in(&self, tx: &mut Tx, keys: &[i64]) -> Result<HashSet<i64>, Error> {
+        let (text, padding) = db::list_text(&self.unfinished, keys.len());
+        let unfinished: Vec<i64> = db::on!(tx, connection => {
+            db::bind_list!(sqlx::query_scalar(text), keys, padding).fetch_all(connection).await?
+        });
+        Ok(unfinished.into_iter().collect())
     }
 
     /// Wakes a worker of this process.

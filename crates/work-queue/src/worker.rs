@@ -152,7 +152,12 @@ impl<H: Handler> Worker<H> {
         let outcomes = std::mem::take(done);
         if let Err(error) = self.write_down(&outcomes, until).await {
             let cause = chain(&error);
-            tracing::warn!(queue = self.queue.table, cause, "done, and not written down: it is done again");
+            tracing::warn!(
+                outage = self.queue.table,
+                queue = self.queue.table,
+                cause,
+                "done, and not written down: it is done again"
+            );
         }
     }
 
@@ -164,7 +169,12 @@ impl<H: Handler> Worker<H> {
                 Ok(report) => report,
                 // The others may be at work on what they have claimed: they are left alone.
                 Err(error) if error.is_passing() => {
-                    tracing::warn!(queue = self.queue.table, cause = chain(&error), "cannot work");
+                    tracing::warn!(
+                        outage = self.queue.table,
+                        queue = self.queue.table,
+                        cause = chain(&error),
+                        "cannot work"
+                    );
                     fruitless += 1;
                     drain.sleep(REST.after(fruitless)).await;
                     continue;
@@ -219,6 +229,7 @@ impl<H: Handler> Worker<H> {
                 Ok((_, renewed)) => *until = renewed,
                 Err(error) => {
                     tracing::warn!(
+                        outage = self.queue.table,
                         queue = self.queue.table,
                         cause = chain(&error),
                         "a lease was not renewed"
@@ -284,6 +295,7 @@ impl<H: Handler> Worker<H> {
                 return Err(error);
             }
             tracing::warn!(
+                outage = self.queue.table,
                 queue = self.queue.table,
                 cause = chain(&error),
                 "trying again to write down what was done"

@@ -27,7 +27,7 @@ const BENCHES: [Bench; 8] = [
     },
     Bench {
         name: "gateway",
-        what: "requests/s of /v1/me with a bearer token, memory of an idle stream, against an empty axum handler",
+        what: "requests/s of /v1/me with a bearer token, memory of an idle stream and of a stock stream, against an empty axum handler and its server-sent events",
         product: true,
     },
     Bench {

@@ -1,6 +1,7 @@
 //! The commands that people and CI run on this repository.
 
 mod bench;
+mod fuzz;
 mod fuzz_api;
 mod install;
 mod keycloak;
@@ -43,6 +44,13 @@ enum Command {
     },
     /// Run the tests on a real Keycloak; an error if Java or Maven cannot be had
     TestKeycloak,
+    /// Run the fuzz targets, the parsers of what comes from the network; without arguments, list them
+    Fuzz {
+        target: Option<String>,
+        /// How long each one runs
+        #[arg(long, value_name = "N")]
+        seconds: Option<u64>,
+    },
     /// Run Schemathesis over the APIs: requests made up from their OpenAPI documents
     FuzzApi {
         /// A gateway that runs already; without it one is started
@@ -81,6 +89,7 @@ fn main() -> ExitCode {
         Command::Install => install::run(),
         Command::TestSql { mysqld, dsn } => test::run_sql(mysqld.as_deref(), dsn.as_deref()),
         Command::TestKeycloak => keycloak::run(),
+        Command::Fuzz { target, seconds } => fuzz::run(target.as_deref(), seconds),
         Command::FuzzApi { base, token, only, seed, examples } => {
             let plan = fuzz_api::Plan { seed, examples };
             match base.zip(token) {

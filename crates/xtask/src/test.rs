@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use crate::shell::{cargo, step};
+use crate::shell::{cargo, find_program, step};
 use crate::{install, keycloak};
 
 pub(crate) fn run(may_install: bool) -> Result<()> {
@@ -16,8 +16,29 @@ pub(crate) fn run(may_install: bool) -> Result<()> {
     step("clippy", &mut cargo(&clippy))?;
     let docs = ["doc", "--workspace", "--no-deps", "--locked"];
     step("docs", cargo(&docs).env("RUSTDOCFLAGS", "-D warnings"))?;
+    advisories()?;
     step("tests", &mut cargo(&["test", "--workspace", "--locked"]))?;
     keycloak::run_if_possible()
+}
+
+/// Looks for known vulnerabilities, where cargo-deny and its database can be had. Neither is installed here: building cargo-deny takes minutes.
+/// The rest of `deny.toml` is checked by the tests, without it.
+fn advisories() -> Result<()> {
+    if find_program("cargo-deny").is_none() {
+        note("cargo-deny is not installed (`cargo install --locked cargo-deny`)");
+        return Ok(());
+    }
+    if !cargo(&["deny", "fetch", "db"]).status()?.success() {
+        note("cargo-deny cannot fetch its database");
+        return Ok(());
+    }
+    step("supply chain", &mut cargo(&["deny", "--locked", "check"]))
+}
+
+fn note(why: &str) {
+    eprintln!(
+        "== NOTE: {why}, so known vulnerabilities were not looked for. Licences, refused crates, duplicates and sources are checked by the tests."
+    );
 }
 
 /// The suites that need a SQL server, also on the one that is named. It is an error if it cannot be had.

@@ -13,7 +13,7 @@ use crate::{Account, AuditRecord, Role, SignIn, SignedIn, UserId, UserState, Use
 
 /// The user whom the path names.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct OfUser(pub(super) UserId);
+pub(crate) struct OfUser(pub(crate) UserId);
 
 impl<S: Send + Sync> FromRequestParts<S> for OfUser {
     type Rejection = Problem;

@@ -1,6 +1,11 @@
-use account::{Error, UserState};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use account::{Error, OnSessionsEnd, UserId, UserState};
 use base::Code;
 use base::error::Coded;
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use serde_json::json;
 use testkit::need;
 
@@ -100,6 +105,49 @@ async fn a_reason_has_its_limits_and_is_not_in_the_audit() {
         assert_eq!(accounts.user(ada.id).await.unwrap().ban_reason, Some(longest));
         let record = &accounts.audit(ada.id, 10).await.unwrap()[0];
         assert_eq!(record.detail, json!({ "from": "ACTIVE", "to": "BANNED" }));
+        process.close().await;
+    }
+}
+
+/// Remembers whose sessions ended, and refuses to end them on demand.
+#[derive(Default)]
+struct RecordedEnds {
+    ended: Mutex<Vec<UserId>>,
+    refuses: AtomicBool,
+}
+
+impl OnSessionsEnd for RecordedEnds {
+    fn end_sessions<'a>(&'a self, _: &'a mut Tx, user: UserId) -> BoxFuture<'a, Result<(), Error>> {
+        self.ended.lock().unwrap().push(user);
+        let refuses = self.refuses.load(Ordering::SeqCst);
+        async move { if refuses { Err(Error::UnknownIdentity) } else { Ok(()) } }.boxed()
+    }
+}
+
+#[tokio::test]
+async fn a_ban_ends_the_sessions_of_the_user_or_nothing_happens() {
+    for place in need!(places().await) {
+        let process = place.process(Vec::new()).await;
+        let (ada, accounts) = (process.sign_in("ada").await, &process.accounts);
+        let ends = Arc::new(RecordedEnds::default());
+        accounts.on_sessions_end(ends.clone());
+        ends.refuses.store(true, Ordering::SeqCst);
+        assert!(accounts.ban(ada.id, "sold gold", ACTOR).await.is_err());
+        assert_eq!(accounts.user(ada.id).await.unwrap().state, UserState::Active);
+        ends.refuses.store(false, Ordering::SeqCst);
+        accounts.ban(ada.id, "sold gold", ACTOR).await.unwrap();
+        accounts.unban(ada.id, ACTOR).await.unwrap();
+        assert_eq!(*ends.ended.lock().unwrap(), [ada.id, ada.id]);
+
+        // By itself, for a user who may sign in again.
+        accounts.end_sessions(ada.id, ACTOR).await.unwrap();
+        assert_eq!(ends.ended.lock().unwrap().len(), 3);
+        assert_eq!(accounts.user(ada.id).await.unwrap().state, UserState::Active);
+        assert_eq!(process.actions(&ada).await, ["sessions.ended", "user.unbanned", "user.banned"]);
+        accounts.erase(ada.id, ACTOR).await.unwrap();
+        assert!(matches!(accounts.end_sessions(ada.id, ACTOR).await, Err(Error::Erased(_))));
+        let nobody = UserId::generate();
+        assert!(matches!(accounts.end_sessions(nobody, ACTOR).await, Err(Error::NotFound(_))));
         process.close().await;
     }
 }

@@ -29,6 +29,7 @@ fn table() -> Vec<(&'static str, String, Right, Value)> {
         ("DELETE", user("/identities?issuer=i&subject=s"), account::RIGHT, Value::Null),
         ("POST", user("/ban"), Right::OPERATOR, json!({ "reason": "r" })),
         ("POST", user("/unban"), Right::OPERATOR, Value::Null),
+        ("POST", user("/end-sessions"), Right::OPERATOR, Value::Null),
         ("POST", user("/erase"), Right::OPERATOR, Value::Null),
         ("GET", user("/audit?limit=10"), Right::OPERATOR, Value::Null),
     ]

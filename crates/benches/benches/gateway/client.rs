@@ -8,6 +8,10 @@ use open_match_load::Histogram;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+/// The statuses of answers.
+pub(crate) const OK: &str = "200";
+pub(crate) const TOO_MANY: &str = "429";
+
 /// What came of a run.
 pub(crate) struct Run {
     pub(crate) times: Histogram,
@@ -31,22 +35,28 @@ pub(crate) async fn once(to: SocketAddr, requests: &[Vec<u8>]) {
     let mut buffer = vec![0; 16 * 1024];
     for request in requests {
         socket.write_all(request).await.unwrap();
-        answer(&mut socket, &mut buffer).await;
+        answer(&mut socket, &mut buffer, OK).await;
     }
 }
 
-/// Sends these requests in turn, again and again, for so long.
-pub(crate) async fn run(to: SocketAddr, requests: &[Vec<u8>], connections: usize, length: Duration) -> Run {
+/// Sends these requests in turn, again and again, for so long. Each has to be answered with this status.
+pub(crate) async fn run(
+    to: SocketAddr,
+    requests: &[Vec<u8>],
+    status: &str,
+    connections: usize,
+    length: Duration,
+) -> Run {
     let began = Instant::now();
     let end = began + length;
-    let all = join_all((0..connections).map(|at| one(to, requests, at, end))).await;
+    let all = join_all((0..connections).map(|at| one(to, requests, status, at, end))).await;
     let took = began.elapsed();
     let mut times = Histogram::default();
     all.iter().for_each(|one| times.merge(one));
     Run { times, took }
 }
 
-async fn one(to: SocketAddr, requests: &[Vec<u8>], first: usize, end: Instant) -> Histogram {
+async fn one(to: SocketAddr, requests: &[Vec<u8>], status: &str, first: usize, end: Instant) -> Histogram {
     let mut socket = TcpStream::connect(to).await.unwrap();
     socket.set_nodelay(true).unwrap();
     let (mut times, mut buffer) = (Histogram::default(), vec![0; 16 * 1024]);
@@ -56,14 +66,14 @@ async fn one(to: SocketAddr, requests: &[Vec<u8>], first: usize, end: Instant) -
             break;
         }
         socket.write_all(request).await.unwrap();
-        answer(&mut socket, &mut buffer).await;
+        answer(&mut socket, &mut buffer, status).await;
         times.record(began.elapsed());
     }
     times
 }
 
-/// Reads one answer, which has to be a good one.
-async fn answer(socket: &mut TcpStream, buffer: &mut [u8]) {
+/// Reads one answer, which has to have this status.
+async fn answer(socket: &mut TcpStream, buffer: &mut [u8], status: &str) {
     let mut filled = 0;
     loop {
         let read = socket.read(&mut buffer[filled..]).await.unwrap();
@@ -71,7 +81,7 @@ async fn answer(socket: &mut TcpStream, buffer: &mut [u8]) {
         filled += read;
         let Some(head) = buffer[..filled].windows(4).position(|end| end == b"\r\n\r\n") else { continue };
         let text = std::str::from_utf8(&buffer[..head]).unwrap();
-        assert!(text.starts_with("HTTP/1.1 200"), "{text}");
+        assert_eq!(text.split(' ').nth(1), Some(status), "{text}");
         let length = text.lines().find_map(|line| line.strip_prefix("content-length: ")).unwrap();
         if filled >= head + 4 + length.parse::<usize>().unwrap() {
             return;

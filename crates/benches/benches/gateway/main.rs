@@ -1,5 +1,6 @@
-//! `/v1/me` with a bearer token beside an empty handler of axum: the same client, one after the other on the same machine, in
-//! turns. And what an idle stream costs.
+//! `/v1/me` with a bearer token, the same refused because its address is beyond its limit, and an empty handler of axum: the same
+//! client, one after the other on the same machine, in turns. And what an idle stream costs: of a ticket, and of the stock of
+//! one drop beside axum's own server-sent events.
 //!
 //! `cargo xtask bench gateway` runs all of it, and with `-- --streams-only` the last part. The gateway is the product as it is shipped,
 //! embedded, with the builtin issuer; the requests come through a trusted proxy from many addresses, so that limits are counted and
@@ -20,8 +21,12 @@ use clap::Parser;
 use testkit::bench::Report;
 
 use args::Args;
-use client::Run;
+use client::{OK, Run, TOO_MANY};
 use subject::Gateway;
+
+/// As the product has it, for the process that it is compared with.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// How often the two are measured, in turns, and for how long each time.
 const ROUNDS: usize = 5;
@@ -44,37 +49,61 @@ fn main() {
         let mut report = Report::new("gateway").columns(["", "requests/s", "p50", "p99", "CPU per request"]);
         let ratio = match args.streams_only {
             true => None,
-            false => Some(compare(&gateway, &mut report).await),
+            false => {
+                let refusing = Gateway::refusing(&args.program()).await;
+                Some(compare(&gateway, &refusing, &mut report).await)
+            }
         };
         idle::measure(&gateway, args.streams, &mut report).await;
+        drop(gateway);
+        idle::measure_stock(&Gateway::start(&args.program()).await, args.streams, &mut report).await;
         report.finish(ratio).unwrap();
     });
 }
 
 /// Our rate divided by theirs.
-async fn compare(gateway: &Gateway, report: &mut Report) -> f64 {
+async fn compare(gateway: &Gateway, refusing: &Gateway, report: &mut Report) -> f64 {
     let players = gateway.players(PLAYERS).await;
     let requests: Vec<Vec<u8>> =
         players.iter().enumerate().map(|(at, token)| client::request("/v1/me", token, at)).collect();
     let reference = reference::start().await;
     let empty = vec![client::request("/", "", 0)];
 
-    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    // All from one address, each with a good token. The first one is let in.
+    let tokens = refusing.players(PLAYERS).await;
+    let from_one: Vec<Vec<u8>> = tokens.iter().map(|token| client::request("/v1/me", token, 0)).collect();
+    client::once(refusing.address(), &from_one[..1]).await;
+
+    let (mut ours, mut theirs, mut refusals) = (Vec::new(), Vec::new(), Vec::new());
     // Who is new is registered, which is not what this is about.
     client::once(gateway.address(), &requests).await;
-    client::run(gateway.address(), &requests, CONNECTIONS, WARM_UP).await;
-    client::run(reference.address(), &empty, CONNECTIONS, WARM_UP).await;
+    client::run(gateway.address(), &requests, OK, CONNECTIONS, WARM_UP).await;
+    client::run(reference.address(), &empty, OK, CONNECTIONS, WARM_UP).await;
+    client::run(refusing.address(), &from_one, TOO_MANY, CONNECTIONS, WARM_UP).await;
     for _ in 0..ROUNDS {
         theirs.push(
-            measured(reference.pid(), client::run(reference.address(), &empty, CONNECTIONS, LENGTH)).await,
+            measured(reference.pid(), client::run(reference.address(), &empty, OK, CONNECTIONS, LENGTH))
+                .await,
         );
         ours.push(
-            measured(gateway.pid(), client::run(gateway.address(), &requests, CONNECTIONS, LENGTH)).await,
+            measured(gateway.pid(), client::run(gateway.address(), &requests, OK, CONNECTIONS, LENGTH)).await,
+        );
+        refusals.push(
+            measured(
+                refusing.pid(),
+                client::run(refusing.address(), &from_one, TOO_MANY, CONNECTIONS, LENGTH),
+            )
+            .await,
         );
     }
-    let (ours, theirs) = (median(ours), median(theirs));
+    let (ours, theirs, refusals) = (median(ours), median(theirs), median(refusals));
 
-    for (name, measure) in [("/v1/me, bearer token", &ours), ("empty axum handler", &theirs)] {
+    let rows = [
+        ("/v1/me, bearer token", &ours),
+        ("the same, refused (429)", &refusals),
+        ("empty axum handler", &theirs),
+    ];
+    for (name, measure) in rows {
         report.row([
             name.to_owned(),
             format!("{:.0}", measure.rate()),
@@ -83,6 +112,21 @@ async fn compare(gateway: &Gateway, report: &mut Report) -> f64 {
             format!("{:.1} us", measure.cpu_per_request()),
         ]);
     }
+    // What HTTP and the sockets cost is in both. What we add to that is the empty handler's cost subtracted.
+    let added = |measure: &Measure| measure.cpu_per_request() - theirs.cpu_per_request();
+    let (share, share_added) =
+        (refusals.cpu_per_request() / ours.cpu_per_request(), added(&refusals) / added(&ours));
+    report.row([
+        "refused / accepted".to_owned(),
+        format!("{:.2}", refusals.rate() / ours.rate()),
+        String::new(),
+        String::new(),
+        format!("{share:.2} (without what an empty handler costs: {share_added:.2})"),
+    ]);
+    report.measure("refused_per_second", refusals.rate());
+    report.measure("refused_cpu_us", refusals.cpu_per_request());
+    report.measure("refused_cpu_share", share);
+    report.measure("refused_cpu_share_added", share_added);
     report.measure("me_per_second", ours.rate());
     report.measure("empty_per_second", theirs.rate());
     report.measure("me_p99_ms", millis(ours.run.times.quantile(0.99)));

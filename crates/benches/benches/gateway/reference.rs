@@ -1,10 +1,13 @@
-//! What it is compared with: an axum server with one handler that does nothing, in a process of its own.
+//! What it is compared with: an axum server with a handler that does nothing and one whose stream stays idle, in a process of its own.
 
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::routing::get;
+use futures::{Stream, StreamExt, stream};
 use testkit::{Program, Running};
 
 const WANTED: &str = "BENCH_REFERENCE";
@@ -22,8 +25,14 @@ pub(crate) fn serve() {
     runtime.block_on(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         println!("at {}", listener.local_addr().unwrap());
-        axum::serve(listener, Router::new().route("/", get(async || ""))).await.unwrap();
+        let router = Router::new().route("/", get(async || "")).route("/events", get(events));
+        axum::serve(listener, router).await.unwrap();
     });
+}
+
+async fn events() -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
+    let hello = stream::iter([Ok(Event::default().data("hello"))]);
+    Sse::new(hello.chain(stream::pending())).keep_alive(KeepAlive::default())
 }
 
 pub(crate) struct Reference {

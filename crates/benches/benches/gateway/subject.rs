@@ -28,9 +28,20 @@ pub(crate) struct Ticket {
 
 impl Gateway {
     pub(crate) async fn start(program: &Path) -> Self {
+        Self::with(program, benches::CONFIG).await
+    }
+
+    /// One that lets in one request of each address, and no more.
+    pub(crate) async fn refusing(program: &Path) -> Self {
+        let wide = "address = \"10000/s burst 1000000\"";
+        assert!(benches::CONFIG.contains(wide));
+        Self::with(program, &benches::CONFIG.replace(wide, "address = \"1/d\"")).await
+    }
+
+    async fn with(program: &Path, settings: &str) -> Self {
         let folder = Folder::fresh().unwrap();
         let config = folder.path().join("bench.toml");
-        std::fs::write(&config, format!("{}{QUEUE}", benches::CONFIG)).unwrap();
+        std::fs::write(&config, format!("{settings}{QUEUE}")).unwrap();
         let running = Program::new(program)
             .args(["serve", "--print-addresses", "--config", config.to_str().unwrap()])
             .env("PLAYHOUSE_DB_URL", format!("sqlite:{}", folder.path().join("bench.db").display()))
@@ -53,7 +64,9 @@ impl Gateway {
         let mut tokens = Vec::with_capacity(count);
         for at in 0..count {
             let ask = format!(
-                "POST /issuer/tokens?user=player-{at} HTTP/1.1\r\nhost: bench\r\nconnection: close\r\n\r\n"
+                "POST /issuer/tokens?user=player-{at} HTTP/1.1\r\nhost: bench\r\nauthorization: Bearer {}\r\n\
+                 connection: close\r\n\r\n",
+                benches::OPERATOR_TOKEN
             );
             let answer = self.ask(&self.addresses["admin"], &ask).await;
             tokens.push(field(&answer, "token"));
@@ -83,17 +96,38 @@ impl Gateway {
     pub(crate) async fn streams(&self, tickets: &[Ticket], count: usize) -> Vec<TcpStream> {
         let mut streams = Vec::with_capacity(count);
         for Ticket { id, head } in tickets.iter().cycle().take(count) {
-            let mut stream = TcpStream::connect(self.address()).await.unwrap();
-            let ask = format!("GET /v1/matchmaking/tickets/{id}/stream HTTP/1.1\r\n{head}\r\n");
-            stream.write_all(ask.as_bytes()).await.unwrap();
-            let mut start = Vec::new();
-            while !start.windows(8).any(|part| part == b"WAITING\"") {
-                let mut buffer = [0; 4096];
-                let read = stream.read(&mut buffer).await.unwrap();
-                start.extend_from_slice(&buffer[..read]);
-                assert!(read > 0, "{}", String::from_utf8_lossy(&start));
-            }
-            streams.push(stream);
+            let path = format!("/v1/matchmaking/tickets/{id}/stream");
+            streams.push(open_stream(self.address(), &path, head, b"WAITING\"").await);
+        }
+        streams
+    }
+
+    /// Creates a drop and opens it. Returns its id.
+    pub(crate) async fn drop(&self) -> String {
+        const BODY: &str = r#"{"name":"bench","resource":"hat","stock":1000,"terms":{"price":{"amount":1,"currency":"EUR"},"per_player":1,
+            "reservation_ms":60000,"admission":{"batch":10,"capacity":10,"lifetime_ms":60000,"arrive_within_ms":60000}}}"#;
+        let head = format!(
+            "host: bench\r\nauthorization: Bearer {}\r\nconnection: close\r\ncontent-type: application/json\r\n",
+            benches::OPERATOR_TOKEN
+        );
+        let ask = format!(
+            "POST /drops HTTP/1.1\r\n{head}idempotency-key: bench\r\ncontent-length: {}\r\n\r\n{BODY}",
+            BODY.len()
+        );
+        let id = field(&self.ask(&self.addresses["admin"], &ask).await, "drop_id");
+        let ask = format!("POST /drops/{id}/open HTTP/1.1\r\n{head}content-length: 2\r\n\r\n{{}}");
+        assert_eq!(field(&self.ask(&self.addresses["admin"], &ask).await, "state"), "OPEN");
+        id
+    }
+
+    /// Opens so many streams of a drop's stock, by these players in turn.
+    pub(crate) async fn stock_streams(&self, drop: &str, players: &[String], count: usize) -> Vec<TcpStream> {
+        let mut streams = Vec::with_capacity(count);
+        for player in players.iter().cycle().take(count) {
+            let head =
+                format!("host: bench\r\nauthorization: Bearer {player}\r\nx-forwarded-for: 10.2.0.1\r\n");
+            let path = format!("/v1/drops/{drop}/stream");
+            streams.push(open_stream(self.address(), &path, &head, b"event: stock").await);
         }
         streams
     }
@@ -105,6 +139,20 @@ impl Gateway {
         socket.read_to_string(&mut answer).await.unwrap();
         answer
     }
+}
+
+/// Opens a stream and reads until something has come.
+pub(crate) async fn open_stream(to: SocketAddr, path: &str, head: &str, awaited: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.1\r\n{head}\r\n").as_bytes()).await.unwrap();
+    let mut start = Vec::new();
+    while !start.windows(awaited.len()).any(|part| part == awaited) {
+        let mut buffer = [0; 4096];
+        let read = stream.read(&mut buffer).await.unwrap();
+        start.extend_from_slice(&buffer[..read]);
+        assert!(read > 0, "{}", String::from_utf8_lossy(&start));
+    }
+    stream
 }
 
 fn field(answer: &str, name: &str) -> String {

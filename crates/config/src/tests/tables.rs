@@ -127,7 +127,7 @@ fn the_reference_is_a_file_to_start_from_and_its_template_gives_the_defaults_of_
         "{DUEL}[matchmaking.profiles.NAME]\nmax_wait = \"9s\"\n[matchmaking.profiles.NAME.pools.NAME]\nweight = 5\n\
          [matchmaking.profiles.duel.pools.eu]\n"
     );
-    let Loaded { config, effective } = load(&file);
+    let Loaded { config, effective, .. } = load(&file);
     assert_eq!(config.profiles.keys().collect::<Vec<_>>(), ["duel"]);
     assert_eq!(config.profiles["duel"].max_wait, Duration::from_secs(9));
     assert!((config.profiles["duel"].pools["eu"].weight - 5.0).abs() < f64::EPSILON);

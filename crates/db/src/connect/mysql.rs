@@ -31,7 +31,9 @@ pub(crate) struct Server {
 pub(crate) fn options(url: &Url) -> Result<MySqlConnectOptions, sqlx::Error> {
     // The driver knows the one scheme.
     let text = url.as_str().replacen("mariadb:", "mysql:", 1);
-    Ok(MySqlConnectOptions::from_str(&text)?.statement_cache_capacity(STATEMENT_CACHE))
+    let options = MySqlConnectOptions::from_str(&text)?.statement_cache_capacity(STATEMENT_CACHE);
+    // Texts of statements have ids in them, and batches have values.
+    Ok(options.disable_statement_logging())
 }
 
 pub(super) async fn open(url: &Url, config: &Config, outdated: &Outdated) -> Result<Server, Error> {

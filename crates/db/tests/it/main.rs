@@ -5,6 +5,7 @@
 mod cancelling;
 mod doctor;
 mod locking;
+mod logging;
 mod migrations;
 mod outages;
 mod read_only;

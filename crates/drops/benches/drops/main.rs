@@ -2,7 +2,7 @@
 //!
 //! Ways that are compared take turns, so that a busy machine disturbs them alike; the median of the turns counts.
 //!
-//! `room` or `reserves` as an argument runs that part only; `small` runs it with few players, to see whether it runs.
+//! `room`, `reserves` or `purchases` as an argument runs that part only; `small` runs it with few players, to see whether it runs.
 
 #![expect(clippy::unwrap_used, reason = "a benchmark that fails has failed")]
 

@@ -1,6 +1,7 @@
 //! Full purchases per second on one hot item: reserve, order, and the webhook that sells the units, grants them and publishes the event.
 //!
-//! The reference is the reserve alone, of the same players in the same run.
+//! The references are purchases whose orders and webhooks each have a transaction of their own, and the reserve alone, of the same players
+//! in the same run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,6 +15,7 @@ use drops::orders::{Orders, Webhook, WebhookKind};
 use drops::stock::{Admitted, Stock};
 use drops::{AdmissionId, DropId};
 use entitlement::Entitlements;
+use futures::StreamExt;
 use hierlock::{Locks, Options, Provision};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;
@@ -25,12 +27,29 @@ const TASKS: [usize; 3] = [1, 64, 256];
 const TURNS: usize = 3;
 const TURN: Duration = Duration::from_millis(1_500);
 const BUCKETS: u32 = 10_000;
+/// Many, so that each buys a few times as players do: what a reserve reads of its player grows with what they have bought.
+const PLAYERS: usize = 5_000;
+
+#[derive(Clone, Copy)]
+enum Way {
+    Grouped,
+    OneByOne,
+    ReserveOnly,
+}
+
+const WAYS: [(Way, &str); 3] = [
+    (Way::Grouped, "full purchases"),
+    (Way::OneByOne, "purchases with groups of one (reference)"),
+    (Way::ReserveOnly, "reserves of the same players (reference)"),
+];
 
 #[derive(Clone)]
 struct Bench {
     stock: Stock,
     orders: Orders,
-    /// One for each task: a player's purchases wait for each other.
+    /// Each request has a transaction of its own.
+    alone: Orders,
+    /// More than tasks: a player's purchases wait for each other.
     players: Arc<Vec<Admitted>>,
     next: Arc<AtomicU64>,
 }
@@ -42,27 +61,28 @@ pub(super) async fn run(report: &mut Report) {
     let config =
         db::Config { url, max_connections: 64, acquire_timeout: Duration::from_secs(60), migrate: true };
     let bench = prepare(&config).await;
-    let names = ["full purchases", "reserves of the same players (reference)"];
-    let mut rates = vec![vec![Vec::new(); TASKS.len()]; names.len()];
+    let mut rates = vec![vec![Vec::new(); TASKS.len()]; WAYS.len()];
     for turn in 0..TURNS {
         for (at, tasks) in TASKS.into_iter().enumerate() {
-            for (of, is_full) in [true, false].into_iter().enumerate() {
-                let rate = bench.rate(tasks, is_full).await;
-                eprintln!("turn {turn}, {tasks} tasks, {}: {rate:.0}/s", names[of]);
+            for (of, (way, name)) in WAYS.into_iter().enumerate() {
+                let rate = bench.rate(tasks, way).await;
+                eprintln!("turn {turn}, {tasks} tasks, {name}: {rate:.0}/s");
                 rates[of][at].push(rate);
             }
         }
     }
     let audit = bench.stock.audit(bench.players[0].drop).await.unwrap();
     assert!(audit.is_sound(), "{audit:?}");
-    for (name, of) in names.iter().zip(rates) {
-        let medians: Vec<f64> = of.into_iter().map(super::reserves::median).collect();
-        if *name == names[0] {
-            report.measure("purchases_256_tasks", medians[2]);
-        }
-        let shown = medians.iter().map(|rate| format!("{rate:.0}"));
+    let medians: Vec<Vec<f64>> =
+        rates.into_iter().map(|of| of.into_iter().map(super::reserves::median).collect()).collect();
+    for ((_, name), of) in WAYS.iter().zip(&medians) {
+        let shown = of.iter().map(|rate| format!("{rate:.0}"));
         report.row(std::iter::once((*name).to_owned()).chain(shown));
     }
+    let [grouped, alone] = [&medians[0], &medians[1]];
+    report.measure("purchases_256_tasks", grouped[2]);
+    report.measure("purchases_256_tasks_against_groups_of_one", grouped[2] / alone[2]);
+    report.measure("purchases_1_task_against_groups_of_one", grouped[0] / alone[0]);
 }
 
 async fn prepare(config: &db::Config) -> Bench {
@@ -104,8 +124,8 @@ async fn prepare(config: &db::Config) -> Bench {
     });
     stock.create_in(&mut tx, drop, 1_000_000_000).unwrap();
     tx.commit().await.unwrap();
-    let mut players = Vec::new();
-    for n in 0..TASKS[2] {
+    let players = futures::stream::iter(0..PLAYERS).map(async |n| {
+        let (id, accounts, db) = (id.clone(), &accounts, &db);
         let (issuer, subject) = ("bench".to_owned(), n.to_string());
         let sign_in = SignIn { issuer, subject, display_name: None, roles: Vec::new() };
         let user = accounts.sign_in(&sign_in).await.unwrap().user.id;
@@ -121,20 +141,27 @@ async fn prepare(config: &db::Config) -> Bench {
                 .execute(connection).await.unwrap();
         });
         tx.commit().await.unwrap();
-        players.push(Admitted { drop, user, admission });
+        Admitted { drop, user, admission }
+    });
+    let players: Vec<Admitted> = players.buffer_unordered(32).collect().await;
+    Bench {
+        stock,
+        alone: orders.clone().one_by_one(),
+        orders,
+        players: Arc::new(players),
+        next: Arc::default(),
     }
-    Bench { stock, orders, players: Arc::new(players), next: Arc::default() }
 }
 
 impl Bench {
     /// How often it is done per second by all tasks together.
-    async fn rate(&self, tasks: usize, is_full: bool) -> f64 {
+    async fn rate(&self, tasks: usize, way: Way) -> f64 {
         let (done, began) = (Arc::new(AtomicU64::new(0)), Instant::now());
-        let all = (0..tasks).map(|task| {
+        let all = (0..tasks).map(|_| {
             let (bench, done) = (self.clone(), done.clone());
             tokio::spawn(async move {
                 while began.elapsed() < TURN {
-                    bench.buy(bench.players[task], is_full).await;
+                    bench.buy(way).await;
                     done.fetch_add(1, Ordering::Relaxed);
                 }
             })
@@ -145,13 +172,17 @@ impl Bench {
         done.load(Ordering::Relaxed) as f64 / began.elapsed().as_secs_f64()
     }
 
-    async fn buy(&self, player: Admitted, is_full: bool) {
-        let number = self.next.fetch_add(1, Ordering::Relaxed).to_string();
+    async fn buy(&self, way: Way) {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let player = self.players[number as usize % PLAYERS];
+        let number = number.to_string();
         let held = self.stock.reserve(player, 1, &number).await.unwrap();
-        if !is_full {
-            return;
-        }
-        let order = self.orders.pay(player.user, held.id, None).await.unwrap();
+        let orders = match way {
+            Way::Grouped => &self.orders,
+            Way::OneByOne => &self.alone,
+            Way::ReserveOnly => return,
+        };
+        let order = orders.pay(player.user, held.id, None).await.unwrap();
         let webhook = Webhook {
             id: format!("msg_{number}"),
             kind: WebhookKind::Succeeded,
@@ -160,6 +191,6 @@ impl Bench {
             amount: order.amount,
             currency: order.currency,
         };
-        self.orders.record(&webhook).await.unwrap();
+        orders.record(&webhook).await.unwrap();
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use ::redis::aio::ConnectionManager;
 use account::UserId;
 use base::id::Uuid;
-use redis_store::{Error, Script, script};
+use redis_store::{Error, Script, Trial, script};
 
 use self::keys::Keys;
 use super::{AT_ONCE, Epoch, Filling, Position};
@@ -23,6 +23,25 @@ static POSITION: Script = script!("redis/scripts/position.lua");
 static BEGIN: Script = script!("redis/scripts/begin_filling.lua");
 static FILL: Script = script!("redis/scripts/fill.lua");
 static FINISH: Script = script!("redis/scripts/finish_filling.lua");
+
+/// Shows whether a server runs the scripts: a line is filled, read and emptied.
+pub(crate) static TRIALS: [Trial; 5] = [
+    Trial {
+        script: &BEGIN,
+        name: "drops/begin_filling.lua",
+        keys: &["line", "epoch", "filling"],
+        args: &["f1", "60000"],
+    },
+    Trial {
+        script: &FILL,
+        name: "drops/fill.lua",
+        keys: &["line", "filling"],
+        args: &["f1", "60000", "1", "user"],
+    },
+    Trial { script: &FINISH, name: "drops/finish_filling.lua", keys: &["epoch", "filling"], args: &["f1"] },
+    Trial { script: &POSITION, name: "drops/position.lua", keys: &["line", "epoch"], args: &["user"] },
+    Trial { script: &REMOVE, name: "drops/remove.lua", keys: &["line"], args: &["1", "user"] },
+];
 
 /// Cheap to clone; clones share their connection.
 #[derive(Clone, Debug)]

@@ -1,4 +1,4 @@
-//! What the payment provider's webhooks do to orders.
+//! What one webhook of the payment provider does to its order, in a transaction of its own.
 
 use std::time::Duration;
 
@@ -6,15 +6,13 @@ use base::Timestamp;
 use db::Tx;
 use runtime::fault;
 
-use super::grant::{Granted, grant};
+use super::grant::grant;
 use super::model::{Order, OrderState, Outcome, Step, SurplusState, Webhook, WebhookKind};
-use super::{Orders, store};
-use crate::check;
+use super::sell::{Case, Sold, refund_due};
+use super::{Recorder, store, trace};
+use crate::DropId;
 use crate::error::Error;
-use crate::stock::{self, Movement, Reservation, ReservationState, Sale};
-
-/// As long as the columns that hold them.
-const MAX_ID: usize = 255;
+use crate::stock::{self, Sale};
 
 /// How an attempt ended.
 enum Attempt {
@@ -28,30 +26,9 @@ enum Attempt {
     Erased,
 }
 
-/// An order with all that its transaction has locked or read.
-struct Case<'a> {
-    order: Order,
-    reservation: Reservation,
-    sale: &'a Sale,
-    /// The time of a grant.
-    at: Timestamp,
-}
-
-/// What became of an order.
-enum Sold {
-    As(OrderState),
-    /// See [`Attempt::Superseded`].
-    Superseded(Timestamp),
-}
-
-impl Orders {
-    /// Records a webhook of the payment provider, once per id. The caller has verified who sent it.
-    ///
-    /// Refused without effect: an unknown order, a wrong amount or currency, the refund of a payment that is not known. A second payment
-    /// that succeeds for an order must be refunded: see [`refunds_due`](Self::refunds_due).
-    pub async fn record(&self, webhook: &Webhook) -> Result<Outcome, Error> {
-        check::text("id", &webhook.id, MAX_ID)?;
-        check::text("payment_id", &webhook.payment, MAX_ID)?;
+impl Recorder {
+    /// Records a webhook in a transaction of its own.
+    pub(super) async fn record_alone(&self, webhook: &Webhook) -> Result<Outcome, Error> {
         let mut at = self.clock.now();
         loop {
             let attempt = || self.try_record(webhook, at);
@@ -66,7 +43,7 @@ impl Orders {
     async fn try_record(&self, webhook: &Webhook, at: Timestamp) -> Result<Attempt, Error> {
         let unknown = || Error::UnknownOrder(webhook.order);
         let order = self.find(webhook.order).await?.ok_or_else(unknown)?;
-        let sale = self.sale(&order).await?;
+        let sale = self.sale(order.drop).await?;
         let mut tx = self.entitlements.begin(&[grant(&order, &sale, at)], &[]).await?;
         let owner = (order.user, order.account);
         let recording = async {
@@ -104,9 +81,8 @@ impl Orders {
             }
             return Ok(Attempt::Nothing(Outcome::Repeated(order.state)));
         }
-        let is_other = order.payment.as_ref().is_some_and(|payment| *payment != webhook.payment);
         // A failed attempt may have an id of its own, and changes nothing of what succeeded.
-        if is_other && webhook.kind != WebhookKind::Failed {
+        if webhook.is_other_payment(&order) && webhook.kind != WebhookKind::Failed {
             return self.record_surplus(tx, webhook, &order).await;
         }
         let step = order.state.step(webhook.kind);
@@ -114,14 +90,14 @@ impl Orders {
             .await?
             .ok_or(Error::UnknownReservation(order.reservation))?;
         let before = order.state;
-        let mut case = Case { order, reservation, sale, at };
+        let mut case = Case { order, reservation, trace: trace() };
         let sold = match step {
             Step::Nothing => {
-                store::add_webhook(tx, webhook, before);
+                store::add_webhooks(tx, [(webhook, before)]);
                 return Ok(Attempt::Done(Outcome::Unchanged(before)));
             }
-            Step::Sell => self.sell(tx, &mut case).await?,
-            Step::TakeBack => Sold::As(self.take_back(tx, &case).await?),
+            Step::Sell => self.sell(tx, &mut case, sale, at).await?,
+            Step::TakeBack => Sold::As(self.take_back(tx, &case, sale, at).await?),
             Step::Fail => Sold::As(self.release(tx, &case, OrderState::Failed).await?),
             Step::Void => Sold::As(self.release(tx, &case, OrderState::Refunded).await?),
         };
@@ -134,8 +110,8 @@ impl Orders {
         if webhook.kind != WebhookKind::Failed {
             order.payment = Some(webhook.payment.clone());
         }
-        self.save(tx, &mut order, &sale.resource).await?;
-        store::add_webhook(tx, webhook, state);
+        self.save(tx, &mut order, &sale.resource)?;
+        store::add_webhooks(tx, [(webhook, state)]);
         Ok(Attempt::Done(Outcome::Changed(state)))
     }
 
@@ -155,104 +131,27 @@ impl Orders {
             // It may have overtaken the webhook of its success: the provider sends it again.
             (WebhookKind::Refunded, None) => return Err(Error::OtherPayment(order.id)),
             (_, Some(_)) | (WebhookKind::Failed, None) => {
-                store::add_webhook(tx, webhook, order.state);
+                store::add_webhooks(tx, [(webhook, order.state)]);
                 return Ok(Attempt::Done(Outcome::Unchanged(order.state)));
             }
         }
-        store::add_webhook(tx, webhook, order.state);
+        store::add_webhooks(tx, [(webhook, order.state)]);
         Ok(Attempt::Done(Outcome::Surplus(order.state)))
     }
 
-    async fn sale(&self, order: &Order) -> Result<Sale, Error> {
+    /// Reads what a drop sells.
+    pub(super) async fn sale(&self, drop: DropId) -> Result<Sale, Error> {
         let reading = async {
             let mut connection = self.db.connection().await?;
-            Ok::<_, Error>(stock::store::sale(&mut connection, order.drop).await?)
+            Ok::<_, Error>(stock::store::sale(&mut connection, drop).await?)
         };
-        self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(order.drop))
+        self.db.bounded(reading).await?.ok_or(Error::NoSuchDrop(drop))
     }
-
-    /// Sells the units of an order: those of its reservation, or others if that has ended and there are some.
-    async fn sell(&self, tx: &mut Tx, case: &mut Case<'_>) -> Result<Sold, Error> {
-        if case.reservation.state != ReservationState::Held {
-            return self.sell_late(tx, case).await;
-        }
-        let Case { order, reservation, sale, at } = case;
-        match self.grant_units(tx, order, sale, *at).await? {
-            Granted::Yes => {}
-            Granted::Superseded(newest) => return Ok(Sold::Superseded(newest)),
-            Granted::Refused(cause) => {
-                refund_due(order, &cause.to_string());
-                return Ok(Sold::As(self.release(tx, case, OrderState::RefundDue).await?));
-            }
-        }
-        let units = order.quantity;
-        stock::store::confirm(tx, reservation.id, units).await?;
-        leave_with_all(tx, order, sale).await?;
-        fault::point("drops.order.granted");
-        let movement = Movement::Sell { units, rest: reservation.quantity - units };
-        self.stock.move_in(tx, order.drop, movement, Some(reservation.id)).await?;
-        Ok(Sold::As(OrderState::Paid))
-    }
-
-    /// Sells units although the reservation has ended. The stock decides, so its row is locked before anything is changed.
-    async fn sell_late(&self, tx: &mut Tx, case: &mut Case<'_>) -> Result<Sold, Error> {
-        let Case { order, reservation, sale, at } = case;
-        let units = order.quantity;
-        let mut stock = stock::lock(tx, order.drop).await?;
-        let taken = stock::store::units_of_user(tx, order.user, order.drop).await?;
-        if taken + units > sale.limit {
-            refund_due(order, "the player has or holds as many units as they may");
-            return Ok(Sold::As(OrderState::RefundDue));
-        }
-        if !stock.move_units(Movement::SellLate(units), Some(reservation.id)) {
-            refund_due(order, "the reservation had ended and there are not enough units");
-            return Ok(Sold::As(OrderState::RefundDue));
-        }
-        match self.grant_units(tx, order, sale, *at).await? {
-            Granted::Yes => {}
-            Granted::Superseded(newest) => return Ok(Sold::Superseded(newest)),
-            Granted::Refused(cause) => {
-                refund_due(order, &cause.to_string());
-                return Ok(Sold::As(OrderState::RefundDue));
-            }
-        }
-        stock::store::confirm(tx, reservation.id, units).await?;
-        leave_with_all(tx, order, sale).await?;
-        self.stock.save(tx, order.drop, stock);
-        Ok(Sold::As(OrderState::Paid))
-    }
-
-    /// Takes back what a paid order gave: the entitlement is revoked and the units are available again.
-    async fn take_back(&self, tx: &mut Tx, case: &Case<'_>) -> Result<OrderState, Error> {
-        let Case { order, reservation, sale, at } = case;
-        if !self.revoke_units(tx, order, sale, *at).await? {
-            tracing::warn!(order = %order.id, "a refunded order has nothing to revoke");
-        }
-        stock::store::take_back(tx, reservation.id).await?;
-        self.stock.move_in(tx, order.drop, Movement::Refund(order.quantity), Some(reservation.id)).await?;
-        Ok(OrderState::Refunded)
-    }
-
-    /// Releases the reservation of an order if it is still held.
-    async fn release(&self, tx: &mut Tx, case: &Case<'_>, state: OrderState) -> Result<OrderState, Error> {
-        if case.reservation.state == ReservationState::Held {
-            self.stock.release_in(tx, &case.reservation).await?;
-        }
-        Ok(state)
-    }
-}
-
-/// Lets a player leave who has bought all they may.
-async fn leave_with_all(tx: &mut Tx, order: &Order, sale: &Sale) -> Result<(), Error> {
-    if stock::store::owned_by_user(tx, order.user, order.drop).await? >= sale.limit {
-        stock::store::leave(tx, order.drop, order.user).await?;
-    }
-    Ok(())
 }
 
 /// Refuses a webhook with another amount or currency than the order's.
 fn check_amount(order: &Order, webhook: &Webhook) -> Result<(), Error> {
-    if (webhook.amount, webhook.currency.as_str()) == (order.amount, order.currency.as_str()) {
+    if webhook.has_amount_of(order) {
         return Ok(());
     }
     let sum = |amount: i64, currency: &str| format!("{amount} {currency}");
@@ -261,8 +160,4 @@ fn check_amount(order: &Order, webhook: &Webhook) -> Result<(), Error> {
         expected: sum(order.amount, &order.currency),
         found: sum(webhook.amount, &webhook.currency),
     })
-}
-
-fn refund_due(order: &Order, cause: &str) {
-    tracing::warn!(order = %order.id, drop = %order.drop, cause, "a payment must be refunded");
 }

@@ -86,7 +86,12 @@ pub fn events() -> Vec<EventKind> {
 }
 
 /// The event of an order's latest change.
-pub(super) fn of(order: &Order, resource: &str, now: Timestamp) -> Result<Event, serde_json::Error> {
+pub(super) fn of(
+    order: &Order,
+    resource: &str,
+    trace: Option<&str>,
+    now: Timestamp,
+) -> Result<Event, serde_json::Error> {
     let kind = match order.state {
         OrderState::Pending => CREATED,
         OrderState::Paid => PAID,
@@ -108,7 +113,7 @@ pub(super) fn of(order: &Order, resource: &str, now: Timestamp) -> Result<Event,
         version: order.version,
     };
     let key = format!("order/{}", order.id);
-    Ok(event(kind, key, Json::of(&data)?, now))
+    Ok(event(kind, key, Json::of(&data)?, trace, now))
 }
 
 /// The event of a surplus payment's latest change.
@@ -116,6 +121,7 @@ pub(super) fn of_surplus(
     order: &Order,
     payment: &str,
     state: SurplusState,
+    trace: Option<&str>,
     now: Timestamp,
 ) -> Result<Event, serde_json::Error> {
     let kind = match state {
@@ -133,10 +139,10 @@ pub(super) fn of_surplus(
         currency: order.currency.clone(),
     };
     let key = format!("payment/{}/{payment}", order.id);
-    Ok(event(kind, key, Json::of(&data)?, now))
+    Ok(event(kind, key, Json::of(&data)?, trace, now))
 }
 
-fn event(kind: &str, key: String, data: Json, now: Timestamp) -> Event {
+fn event(kind: &str, key: String, data: Json, trace: Option<&str>, now: Timestamp) -> Event {
     Event {
         id: EventId::generate(),
         subject: kind.trim_start_matches("playhouse.").to_owned(),
@@ -144,7 +150,7 @@ fn event(kind: &str, key: String, data: Json, now: Timestamp) -> Event {
         source: "/playhouse/drops".to_owned(),
         time: now,
         key: Some(key),
-        traceparent: runtime::telemetry::TraceContext::current().traceparent().map(str::to_owned),
+        traceparent: trace.map(str::to_owned),
         data,
     }
 }

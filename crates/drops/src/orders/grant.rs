@@ -2,45 +2,42 @@
 
 use base::Timestamp;
 use db::Tx;
-use entitlement::{Action, Change, Holding};
-use serde_json::Value;
+use entitlement::{Action, Change, Holding, NewRequest};
 
-use super::Orders;
+use super::Recorder;
 use super::model::Order;
+use super::sell::{Case, Granted};
 use crate::error::Error;
 use crate::stock::Sale;
 
 /// The name under which entitlements know us.
 const CALLER: &str = "drops";
 
-/// Whether units were granted.
-#[derive(Debug)]
-pub(super) enum Granted {
-    Yes,
-    /// They never will be: the account is gone, or owns the resource in a way that does not count.
-    Refused(entitlement::Error),
-    /// Something newer than the grant is known. Repeat with a later time than this.
-    Superseded(Timestamp),
-}
-
-impl Orders {
-    /// Grants the units of an order. Notes the time in the order.
+impl Recorder {
+    /// Grants the units of orders of one drop, with one query for all of them. Notes the time in those that are granted.
     pub(super) async fn grant_units(
         &self,
         tx: &mut Tx,
-        order: &mut Order,
+        cases: &mut [Case],
         sale: &Sale,
         at: Timestamp,
-    ) -> Result<Granted, Error> {
-        let key = format!("{}-paid", order.id);
-        let granted = match self.entitlements.apply_in(tx, CALLER, &key, &[grant(order, sale, at)]).await {
-            Ok(answer) => superseded_by(&answer.results()?)?.map_or(Granted::Yes, Granted::Superseded),
-            Err(error) => Granted::Refused(refusal(error)?),
+    ) -> Result<Vec<Granted>, Error> {
+        let request = |Case { order, trace, .. }: &Case| NewRequest {
+            key: format!("{}-paid", order.id),
+            changes: vec![grant(order, sale, at)],
+            traceparent: trace.clone(),
         };
-        if matches!(granted, Granted::Yes) {
-            order.granted_at = Some(at);
-        }
-        Ok(granted)
+        let requests: Vec<NewRequest> = cases.iter().map(request).collect();
+        let answers = self.entitlements.apply_each_in(tx, CALLER, &requests).await?;
+        let granted = cases.iter_mut().zip(answers).map(|(case, answer)| match answer {
+            Ok(_) => {
+                case.order.granted_at = Some(at);
+                Ok(Granted::Yes)
+            }
+            Err(entitlement::Error::Superseded(newest)) => Ok(Granted::Superseded(newest)),
+            Err(error) => Ok(Granted::Refused(refusal(error)?)),
+        });
+        granted.collect()
     }
 
     /// Revokes the units of an order, as of the time at which they were granted: what was revoked since then is not revoked again. Takes
@@ -62,7 +59,7 @@ impl Orders {
         let revoke = Change { action: Action::Revoke { quantity }, ..granted };
         let key = format!("{}-refunded", order.id);
         let answer = self.entitlements.apply_in(tx, CALLER, &key, &[revoke]).await?;
-        Ok(superseded_by(&answer.results()?)?.is_none())
+        Ok(answer.results()?.iter().all(|result| result["effect"] != "superseded"))
     }
 }
 
@@ -76,15 +73,6 @@ pub(super) fn grant(order: &Order, sale: &Sale, at: Timestamp) -> Change {
     }
 }
 
-/// Returns the time of what superseded a change. None if the change was applied.
-fn superseded_by(results: &[Value]) -> Result<Option<Timestamp>, Error> {
-    let Some(superseded) = results.iter().find(|result| result["effect"] == "superseded") else {
-        return Ok(None);
-    };
-    let as_of = superseded["entitlement"]["as_of"].as_str().and_then(|text| text.parse().ok());
-    as_of.map(Some).ok_or(Error::UnreadableAnswer)
-}
-
 /// Returns an error that no repetition changes. Fails with any other.
 fn refusal(error: entitlement::Error) -> Result<entitlement::Error, Error> {
     match error {
@@ -93,25 +81,5 @@ fn refusal(error: entitlement::Error) -> Result<entitlement::Error, Error> {
         | entitlement::Error::NotCounted
         | entitlement::Error::Invalid { .. } => Ok(error),
         _ => Err(error.into()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_superseded_grant_is_never_taken_for_a_grant() {
-        let results =
-            |effect: &str, as_of: Value| [json!({ "effect": effect, "entitlement": { "as_of": as_of } })];
-        let at = Timestamp::from_millis(1_772_366_400_123);
-        assert_eq!(superseded_by(&results("applied", json!(at.to_rfc3339()))).unwrap(), None);
-        assert_eq!(superseded_by(&results("superseded", json!(at.to_rfc3339()))).unwrap(), Some(at));
-        for unreadable in [json!("yesterday"), json!(7), json!(null)] {
-            let refused = superseded_by(&results("superseded", unreadable));
-            assert!(matches!(refused, Err(Error::UnreadableAnswer)), "{refused:?}");
-        }
     }
 }

@@ -107,6 +107,25 @@ pub struct Webhook {
     pub currency: String,
 }
 
+impl Webhook {
+    /// Returns whether the amount and the currency are those of the order.
+    pub(crate) fn has_amount_of(&self, order: &Order) -> bool {
+        (self.amount, self.currency.as_str()) == (order.amount, order.currency.as_str())
+    }
+
+    /// Returns whether it is about another payment than the order's.
+    pub(crate) fn is_other_payment(&self, order: &Order) -> bool {
+        order.payment.as_ref().is_some_and(|payment| *payment != self.payment)
+    }
+
+    /// Returns whether it asks for the units of an order in this state, with nothing out of the ordinary.
+    pub(crate) fn sells(&self, order: &Order) -> bool {
+        order.state.step(self.kind) == Step::Sell
+            && self.has_amount_of(order)
+            && !self.is_other_payment(order)
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WebhookKind {
     Succeeded,

@@ -3,7 +3,7 @@
 use runtime::fault;
 
 use super::model::{ListOrders, OrderState, Outcome, RefundDue, SurplusState};
-use super::{MAX_ACTOR, Orders, limited, store};
+use super::{MAX_ACTOR, Orders, Recorder, limited, store};
 use crate::OrderId;
 use crate::check;
 use crate::error::Error;
@@ -15,7 +15,7 @@ impl Orders {
     pub async fn refunds_due(&self, limit: u32) -> Result<Vec<RefundDue>, Error> {
         let limit = limited(limit);
         let reading = async {
-            let mut connection = self.db.connection().await?;
+            let mut connection = self.recorder.db.connection().await?;
             let which = ListOrders { state: OrderState::RefundDue, drop: None, after: None, limit };
             let orders = store::in_state(&mut connection, which).await?;
             let own = orders.into_iter().map(|(order, since)| RefundDue {
@@ -28,7 +28,7 @@ impl Orders {
             due.extend(store::surplus_due(&mut connection, limit).await?);
             Ok::<_, Error>(due)
         };
-        let mut due = self.db.bounded(reading).await?;
+        let mut due = self.recorder.db.bounded(reading).await?;
         due.sort_by_key(|due| due.since);
         due.truncate(limit as usize);
         Ok(due)
@@ -38,10 +38,12 @@ impl Orders {
     /// already. Fails with [`Error::NoRefundDue`] if it need not be.
     pub async fn settle_refund(&self, id: OrderId, payment: &str, actor: &str) -> Result<Outcome, Error> {
         check::text("actor", actor, MAX_ACTOR)?;
-        let settling = || self.db.bounded(self.try_settle(id, payment, actor));
+        let settling = || self.recorder.db.bounded(self.recorder.try_settle(id, payment, actor));
         db::retrying(Error::is_conflict, settling).await
     }
+}
 
+impl Recorder {
     async fn try_settle(&self, id: OrderId, payment: &str, actor: &str) -> Result<Outcome, Error> {
         let mut tx = self.db.begin().await?;
         let mut order = store::lock(&mut tx, id).await?.ok_or(Error::UnknownOrder(id))?;
@@ -56,7 +58,7 @@ impl Orders {
             order.settled_by = Some(actor.to_owned());
             let sale = stock::store::sale_in(&mut tx, order.drop).await?;
             let sale = sale.ok_or(Error::NoSuchDrop(order.drop))?;
-            self.save(&mut tx, &mut order, &sale.resource).await?;
+            self.save(&mut tx, &mut order, &sale.resource)?;
             Outcome::Changed(order.state)
         } else {
             match store::lock_surplus(&mut tx, id, payment).await? {

@@ -3,10 +3,12 @@
 mod surplus;
 mod webhooks;
 
+use std::collections::HashSet;
+
 use account::{AccountId, UserId};
 use base::Timestamp;
 use base::id::Uuid;
-use db::{Conn, Error, Tx};
+use db::{Conn, Error, InsertText, Tx, Value};
 use sqlx::AssertSqlSafe;
 
 use super::model::{ListOrders, Order, OrderState};
@@ -14,22 +16,28 @@ use crate::stock::store::{bytes, locking, uuid};
 use crate::{DropId, OrderId, ReservationId};
 
 pub(crate) use surplus::{add_surplus, lock_surplus, refund_surplus, surplus_due};
-pub(crate) use webhooks::{add_webhook, known_webhook, prune_webhooks};
+pub(crate) use webhooks::{add_webhooks, known_webhook, known_webhooks, prune_webhooks};
 
 const COLUMNS: &str = "SELECT order_id, drop_id, reservation_id, user_id, account_id, state, quantity, amount, currency, payment, \
     granted_at, settled_by, created_at, changed_at, version FROM drop_orders ";
 const BY_ID: &str = "WHERE order_id = ?";
+const BY_IDS: &str = "WHERE order_id IN ({list})";
 const BY_RESERVATION: &str = "WHERE reservation_id = ?";
+const ORDERED: &str = "SELECT reservation_id FROM drop_orders WHERE reservation_id IN ({list})";
 /// Ids are in the order of their creation.
 const BY_USER: &str = "WHERE user_id = ? AND order_id < ? ORDER BY order_id DESC LIMIT ?";
 const BY_STATE: &str = "WHERE state = ? AND order_id > ? ORDER BY order_id LIMIT ?";
 const BY_STATE_OF_DROP: &str = "WHERE state = ? AND order_id > ? AND drop_id = ? ORDER BY order_id LIMIT ?";
 const FOR_UPDATE: &str = " FOR UPDATE";
+/// A group waits for nobody's row.
+const SKIP_LOCKED: &str = " FOR UPDATE SKIP LOCKED";
 
 const ADD: &str = "INSERT INTO drop_orders (order_id, drop_id, reservation_id, user_id, account_id, state, quantity, amount, currency, \
     payment, granted_at, settled_by, created_at, changed_at, version)";
-const UPDATE: &str = "UPDATE drop_orders SET state = ?, payment = ?, granted_at = ?, settled_by = ?, version = ?, changed_at = {now} \
-    WHERE order_id = ?";
+const CHANGE_SQLITE: &str = " ON CONFLICT (order_id) DO UPDATE SET state = excluded.state, payment = excluded.payment, \
+    granted_at = excluded.granted_at, settled_by = excluded.settled_by, changed_at = excluded.changed_at, version = excluded.version";
+const CHANGE_MYSQL: &str = " ON DUPLICATE KEY UPDATE state = VALUES(state), payment = VALUES(payment), \
+    granted_at = VALUES(granted_at), settled_by = VALUES(settled_by), changed_at = VALUES(changed_at), version = VALUES(version)";
 
 /// Payments of orders that are settled: nobody needs them any more.
 const FORGET_USER: &str = "UPDATE drop_orders SET user_id = ?, account_id = ?, \
@@ -55,9 +63,19 @@ db::row! {
     }
 }
 
-/// Adds an order when the transaction is committed.
-pub(crate) fn add(tx: &mut Tx, order: &Order) {
-    let row = [
+/// Adds orders when the transaction is committed.
+pub(crate) fn add<'a>(tx: &mut Tx, orders: impl IntoIterator<Item = &'a Order>) {
+    tx.insert_at_commit(ADD, orders.into_iter().map(row));
+}
+
+/// Writes the state of orders whose rows the transaction holds, when it is committed.
+pub(crate) fn save<'a>(tx: &mut Tx, orders: impl IntoIterator<Item = &'a Order>) {
+    let text = InsertText { head: ADD, tail: tx.dialect().pick(CHANGE_SQLITE, CHANGE_MYSQL) };
+    tx.upsert_at_commit(text, orders.into_iter().map(row));
+}
+
+fn row(order: &Order) -> [Value<'_>; 15] {
+    [
         order.id.as_uuid().into(),
         order.drop.as_uuid().into(),
         order.reservation.as_uuid().into(),
@@ -71,27 +89,9 @@ pub(crate) fn add(tx: &mut Tx, order: &Order) {
         order.granted_at.into(),
         order.settled_by.as_deref().into(),
         order.created_at.into(),
-        db::Value::Now,
+        Value::Now,
         order.version.into(),
-    ];
-    tx.insert_at_commit(ADD, [row]);
-}
-
-/// Writes the state of an order whose row the transaction holds.
-pub(crate) async fn update(tx: &mut Tx, order: &Order) -> Result<(), Error> {
-    let text = UPDATE.replace("{now}", tx.dialect().now());
-    db::on!(tx, connection => {
-        sqlx::query(AssertSqlSafe(text))
-            .bind(number(order.state))
-            .bind(&order.payment)
-            .bind(order.granted_at.map(Timestamp::as_millis))
-            .bind(&order.settled_by)
-            .bind(order.version)
-            .bind(bytes(order.id.as_uuid()))
-            .execute(connection)
-            .await?;
-    });
-    Ok(())
+    ]
 }
 
 /// Reads an order.
@@ -110,6 +110,27 @@ pub(crate) async fn lock(tx: &mut Tx, id: OrderId) -> Result<Option<Order>, Erro
         sqlx::query_as(AssertSqlSafe(text)).bind(bytes(id.as_uuid())).fetch_optional(connection).await?
     });
     Ok(row.map(read))
+}
+
+/// Reads those of these orders whose rows nobody else holds, and holds them until the transaction ends. `ids` is not empty.
+pub(crate) async fn lock_free(tx: &mut Tx, ids: &[OrderId]) -> Result<Vec<Order>, Error> {
+    let text = locking(tx.dialect(), &format!("{COLUMNS}{BY_IDS}"), SKIP_LOCKED);
+    let ids: Vec<&[u8]> = ids.iter().map(|id| bytes(id.as_uuid())).collect();
+    let (text, padding) = db::list_text(&text, ids.len());
+    let rows: Vec<OrderRow> = db::on!(tx, connection => {
+        db::bind_list!(sqlx::query_as(text), ids, padding).fetch_all(connection).await?
+    });
+    Ok(rows.into_iter().map(read).collect())
+}
+
+/// Returns those of these reservations that have an order. The transaction holds their rows. `ids` is not empty.
+pub(crate) async fn ordered(tx: &mut Tx, ids: &[ReservationId]) -> Result<HashSet<ReservationId>, Error> {
+    let ids: Vec<&[u8]> = ids.iter().map(|id| bytes(id.as_uuid())).collect();
+    let (text, padding) = db::list_text(ORDERED, ids.len());
+    let rows: Vec<Vec<u8>> = db::on!(tx, connection => {
+        db::bind_list!(sqlx::query_scalar(text), ids, padding).fetch_all(connection).await?
+    });
+    Ok(rows.iter().map(|id| ReservationId::from_uuid(uuid(id))).collect())
 }
 
 /// Reads the order for a reservation whose row the transaction holds.

@@ -81,7 +81,7 @@ async fn copy_all(line: &Line, metrics: &RoomMetrics, behind: &AtomicBool, chang
             // Each of the others would wait as long for a Redis that does not answer. The reconciler adds them all.
             let left = changes.len();
             let cause = base::error::chain(&error);
-            tracing::warn!(%drop, step, left, cause, "the line is not up to date");
+            tracing::warn!(outage = "redis", %drop, step, left, cause, "the line is not up to date");
             return;
         }
     }

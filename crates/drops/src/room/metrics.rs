@@ -57,7 +57,7 @@ impl RoomMetrics {
         registry.register("drops_line_rebuilds", "Lines that were filled from SQL", this.rebuilt.clone());
         registry.register(
             "drops_line_failures",
-            "Steps on the line that failed: read, add, remove, clear",
+            "Steps on the line that failed: read, add, remove, clear, fill",
             this.line_failures.clone(),
         );
         registry.register(

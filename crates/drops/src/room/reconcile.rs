@@ -92,7 +92,7 @@ impl Room {
 }
 
 impl Rows {
-    async fn rebuild(&self, drop: DropId) -> Result<Option<u64>, Error> {
+    pub(super) async fn rebuild(&self, drop: DropId) -> Result<Option<u64>, Error> {
         let Some(filling) = self.line.begin_filling(drop, LEASE).await? else { return Ok(None) };
         fault::point("drops.rebuild.begun");
         // Joins and leaves go on meanwhile. A join that is committed after its page was read adds itself after the line was emptied.

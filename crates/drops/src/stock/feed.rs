@@ -129,7 +129,7 @@ impl StockFeed {
                     match self.read(drop).await {
                         Ok(snapshot) => newest = newest.or_newer(snapshot),
                         Err(error) => tracing::warn!(
-                            %drop, cause = base::error::chain(&error),
+                            outage = "sql", %drop, cause = base::error::chain(&error),
                             "a watched stock cannot be read; its watchers see the last known version"
                         ),
                     }

@@ -100,7 +100,7 @@ impl StockPublisher {
                 publish::<StockChanged>(live, options.retry, metrics, drop, || snapshot).await
             {
                 tracing::warn!(
-                    %drop, version = snapshot.version, attempts = ATTEMPTS, cause = base::error::chain(&failure),
+                    outage = "redis", %drop, version = snapshot.version, attempts = ATTEMPTS, cause = base::error::chain(&failure),
                     "a stock change was not published; watchers see it at their next full sync"
                 );
             }

@@ -141,10 +141,12 @@ impl Reserver {
         }
         let reservations: Vec<Reservation> = reserved.iter().map(|(_, reservation)| *reservation).collect();
         store::add(&mut tx, &reservations);
-        for (key, reservation) in &reserved {
-            let answer = serde_json::to_string(&Answer::of(reservation))?;
-            key.record(&mut tx, reservation.user.as_uuid(), &answer);
-        }
+        let texts = reserved.iter().map(|(_, reservation)| serde_json::to_string(&Answer::of(reservation)));
+        let texts = texts.collect::<Result<Vec<_>, _>>()?;
+        let recorded = reserved.iter().zip(&texts);
+        let recorded =
+            recorded.map(|((key, reservation), text)| (key, reservation.user.as_uuid(), text.as_str()));
+        IdempotencyKey::record_all(&mut tx, recorded);
         save(&self.listeners, &mut tx, drop, stock);
         fault::point("drops.reserve.uncommitted");
         tx.commit().await?;

@@ -3,12 +3,12 @@
 mod locked;
 mod reservations;
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use account::UserId;
 use base::Timestamp;
 use db::{Conn, Error, Tx};
-use sqlx::AssertSqlSafe;
 
 use super::audit::Sums;
 use super::model::{Deltas, Kind, LedgerEntry, LedgerPosition, Levels, Sale};
@@ -19,7 +19,8 @@ use crate::{DropId, ReservationId};
 pub(crate) use crate::store::{bytes, locking, uuid};
 pub(crate) use locked::{LockedStock, Note};
 pub(crate) use reservations::{
-    add, confirm, due, end, find, lock, of_user, open_of_user, owned_by_user, take_back, units_of_user,
+    Payable, add, confirm, due, end, find, lock, lock_held, of_user, open_of_user, owned_by_users, take_back,
+    units_of_user,
 };
 
 const ENTERED: i32 = entry_state_number(EntryState::Entered);
@@ -30,7 +31,8 @@ const READ: &str =
 
 const READ_ALL: &str = "SELECT drop_id, initial, adjusted, available, reserved, sold, version FROM drop_stock WHERE drop_id IN ({list})";
 
-const SALE: &str = "SELECT state, resource, terms FROM drops WHERE drop_id = ?";
+const SALE: &str = "SELECT drop_id, state, resource, terms FROM drops WHERE drop_id = ?";
+const SALES: &str = "SELECT drop_id, state, resource, terms FROM drops WHERE drop_id IN ({list})";
 
 const LEDGER: &str = "SELECT version, entry, kind, adjusted, available, reserved, sold, reservation_id, actor, reason, recorded_at \
     FROM drop_stock_ledger WHERE drop_id = ? AND version <= ? AND (version < ? OR entry < ?) ORDER BY version DESC, entry DESC LIMIT ?";
@@ -40,8 +42,6 @@ const KNOW: &str = "SELECT e.user_id, e.account_id, e.state, e.admission_id, e.e
     (SELECT CAST(COALESCE(SUM(CASE WHEN r.state = 0 THEN r.quantity ELSE r.confirmed END), 0) AS SIGNED) FROM drop_reservations r \
     WHERE r.user_id = e.user_id AND r.drop_id = e.drop_id) AS units \
     FROM drop_entries e WHERE e.drop_id = ? AND e.user_id IN ({list})";
-
-const LEAVE: &str = "UPDATE drop_entries SET state = ?, left_reason = ?, changed_at = {now} WHERE drop_id = ? AND user_id = ? AND state = ?";
 
 /// An arrival lengthens the admission to its lifetime, and never shortens it.
 const ARRIVE_SQLITE: &str = "UPDATE drop_entries SET arrived_at = ?, expires_at = MAX(expires_at, COALESCE(entered_at + ?, 0)) \
@@ -89,6 +89,7 @@ db::row! {
 
 db::row! {
     struct SaleRow {
+        drop_id: Vec<u8>,
         state: i32,
         resource: String,
         terms: String,
@@ -197,7 +198,7 @@ pub(crate) async fn sale(connection: &mut Conn, drop: DropId) -> Result<Option<S
     let row: Option<SaleRow> = db::on!(connection, raw => {
         sqlx::query_as(SALE).bind(bytes(drop.as_uuid())).fetch_optional(raw).await?
     });
-    row.map(|row| read_sale(drop, row.state, row.resource, &row.terms)).transpose()
+    row.map(read_sale).transpose()
 }
 
 /// Reads what a drop sells in a transaction.
@@ -205,13 +206,24 @@ pub(crate) async fn sale_in(tx: &mut Tx, drop: DropId) -> Result<Option<Sale>, E
     let row: Option<SaleRow> = db::on!(tx, connection => {
         sqlx::query_as(SALE).bind(bytes(drop.as_uuid())).fetch_optional(connection).await?
     });
-    row.map(|row| read_sale(drop, row.state, row.resource, &row.terms)).transpose()
+    row.map(read_sale).transpose()
 }
 
-fn read_sale(drop: DropId, state: i32, resource: String, terms: &str) -> Result<Sale, Error> {
-    let terms = Terms::from_stored(terms).map_err(|cause| Error::Corrupt {
+/// Reads what these drops sell, in one query. Leaves out drops that do not exist. `drops` is not empty.
+pub(crate) async fn sales_in(tx: &mut Tx, drops: &[DropId]) -> Result<HashMap<DropId, Sale>, Error> {
+    let ids: Vec<&[u8]> = drops.iter().map(|drop| bytes(drop.as_uuid())).collect();
+    let (text, padding) = db::list_text(SALES, ids.len());
+    let rows: Vec<SaleRow> = db::on!(tx, connection => {
+        db::bind_list!(sqlx::query_as(text), ids, padding).fetch_all(connection).await?
+    });
+    let read = |row: SaleRow| Ok((DropId::from_uuid(uuid(&row.drop_id)), read_sale(row)?));
+    rows.into_iter().map(read).collect()
+}
+
+fn read_sale(SaleRow { drop_id, state, resource, terms }: SaleRow) -> Result<Sale, Error> {
+    let terms = Terms::from_stored(&terms).map_err(|cause| Error::Corrupt {
         table: "drops",
-        row: drop.to_string(),
+        row: DropId::from_uuid(uuid(&drop_id)).to_string(),
         cause: cause.to_string(),
     })?;
     Ok(Sale {
@@ -269,20 +281,17 @@ pub(crate) async fn arrive(
     Ok(())
 }
 
-/// Lets a player who is inside leave: they have bought all they may, and make room for the next.
-pub(crate) async fn leave(tx: &mut Tx, drop: DropId, user: UserId) -> Result<(), Error> {
-    let text = LEAVE.replace("{now}", tx.dialect().now());
-    db::on!(tx, connection => {
-        sqlx::query(AssertSqlSafe(text))
-            .bind(LEFT)
-            .bind(left_reason_number(LeftReason::BoughtAll))
-            .bind(bytes(drop.as_uuid()))
-            .bind(bytes(user.as_uuid()))
-            .bind(ENTERED)
-            .execute(connection)
-            .await?;
-    });
-    Ok(())
+/// Lets players who are inside leave when the transaction is committed: they have bought all they may, and make room for the next. The
+/// transaction holds the stock's row, since reserves lock entries under it, too.
+pub(crate) fn leave(tx: &mut Tx, drop: DropId, users: &[UserId]) {
+    let head = format!(
+        "UPDATE drop_entries SET state = {LEFT}, left_reason = {}, changed_at = {} \
+         WHERE drop_id = X'{}' AND state = {ENTERED} AND user_id",
+        left_reason_number(LeftReason::BoughtAll),
+        tx.dialect().now(),
+        drop.as_uuid().simple(),
+    );
+    tx.update_at_commit(&head, users.iter().map(|user| user.as_uuid().into()));
 }
 
 /// Reads the ledger, the newest entry first, from behind an entry.

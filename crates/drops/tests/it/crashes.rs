@@ -2,6 +2,7 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use drops::orders::{OrderState, Outcome};
 use drops::stock::Adjustment;
 use testkit::{Program, eventually};
 
@@ -9,7 +10,16 @@ use super::*;
 
 /// What the process that is killed works on, as JSON.
 const DOOMED: &str = "TESTKIT_DROPS_PURCHASE";
+/// Set for a process that gives each request a transaction of its own.
+const ALONE: &str = "TESTKIT_DROPS_ALONE";
 const SIGKILL: i32 = 9;
+
+/// How the process makes orders and confirms payments.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Grouped,
+    OneByOne,
+}
 
 const POINTS: [&str; 13] = [
     "drops.reserve.uncommitted",
@@ -27,28 +37,44 @@ const POINTS: [&str; 13] = [
     "drops.expire.committed",
 ];
 
+/// Those that are also passed by a request that has a transaction of its own.
+const POINTS_ALONE: [&str; 5] = [
+    "drops.pay.uncommitted",
+    "drops.pay.committed",
+    "drops.order.granted",
+    "drops.order.uncommitted",
+    "drops.order.committed",
+];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_purchase_survives_a_kill_at_each_point() {
     if let Ok(scene) = std::env::var(DOOMED) {
         let scene = Scene::read(&scene);
-        purchase(&Shop::reopen(&scene.url).await, &scene).await;
+        let mut shop = Shop::reopen(&scene.url).await;
+        if std::env::var(ALONE).is_ok() {
+            shop.orders = shop.orders.one_by_one();
+        }
+        purchase(&shop, &scene).await;
         return;
     }
     for place in testkit::need!(SqlPlace::all().await) {
         let mut shop = Shop::open(&place).await;
-        for point in POINTS {
+        let alone = POINTS_ALONE.map(|point| (point, Way::OneByOne));
+        for (point, way) in POINTS.map(|point| (point, Way::Grouped)).into_iter().chain(alone) {
             let scene = Scene::new(&shop, &place).await;
             // A SQLite file has one process.
             shop.db.close().await;
             drop(shop);
-            let doomed = Program::new(std::env::current_exe().unwrap())
+            let mut doomed = Program::new(std::env::current_exe().unwrap())
                 .args(["--exact", "crashes::a_purchase_survives_a_kill_at_each_point", "--nocapture"])
                 .env(DOOMED, scene.to_string())
-                .env("TESTKIT_FAULT", point)
-                .start()
-                .unwrap();
+                .env("TESTKIT_FAULT", point);
+            if let Way::OneByOne = way {
+                doomed = doomed.env(ALONE, "1");
+            }
+            let doomed = doomed.start().unwrap();
             let status = doomed.wait(PATIENCE).await;
-            assert_eq!(status.signal(), Some(SIGKILL), "{point}: {:?}", doomed.lines());
+            assert_eq!(status.signal(), Some(SIGKILL), "{point}, {way:?}: {:?}", doomed.lines());
             shop = Shop::reopen(&place.url()).await;
             // Nothing is half done.
             shop.assert_sound(scene.long.drop).await;
@@ -124,4 +150,94 @@ async fn purchase(shop: &Shop, Scene { long, short, .. }: &Scene) -> Order {
     })
     .await;
     order
+}
+
+/// The orders that the process which is killed confirms together, as JSON.
+const DOOMED_GROUP: &str = "TESTKIT_DROPS_GROUP";
+/// More than connections, so that they do not all make the first group.
+const IN_GROUPS: usize = 40;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn payments_of_a_group_survive_a_kill() {
+    if let Ok(scene) = std::env::var(DOOMED_GROUP) {
+        let scene: Value = serde_json::from_str(&scene).unwrap();
+        let shop = Shop::reopen(scene["url"].as_str().unwrap()).await;
+        let webhooks: Vec<Webhook> = scene["orders"].as_array().unwrap().iter().map(confirmation).collect();
+        let drop = scene["drop"].as_str().unwrap().parse().unwrap();
+        shop.send_together(drop, &webhooks, 2).await;
+        return;
+    }
+    for place in testkit::need!(SqlPlace::all().await) {
+        let mut shop = Shop::open(&place).await;
+        // The first group is what came first; the second one gathered while that was under way.
+        for (point, is_committed) in [("drops.order.uncommitted@2", false), ("drops.order.committed@2", true)]
+        {
+            let drop = shop.drop_of(Terms { units: 100, limit: 1, hold_ms: 10 * MINUTE }).await;
+            let mut orders = Vec::new();
+            for n in 0..IN_GROUPS {
+                let player = shop.admitted(drop, &format!("{point}-{n}")).await;
+                orders.push(shop.ordered(player, 1).await);
+            }
+            let written: Vec<Value> = orders.iter().map(written).collect();
+            let scene = json!({ "url": place.url(), "drop": drop.to_string(), "orders": written });
+            // A SQLite file has one process.
+            shop.db.close().await;
+            std::mem::drop(shop);
+            let doomed = Program::new(std::env::current_exe().unwrap())
+                .args(["--exact", "crashes::payments_of_a_group_survive_a_kill", "--nocapture"])
+                .env(DOOMED_GROUP, scene.to_string())
+                .env("TESTKIT_FAULT", point)
+                .start()
+                .unwrap();
+            let status = doomed.wait(PATIENCE).await;
+            assert_eq!(status.signal(), Some(SIGKILL), "{point}: {:?}", doomed.lines());
+            shop = Shop::reopen(&place.url()).await;
+            // All of a group happened, or nothing of it.
+            let levels = shop.assert_sound(drop).await;
+            let (sales, transactions) = shop.sales(drop).await;
+            assert_eq!((levels.sold, transactions), (sales, if is_committed { 2 } else { 1 }), "{point}");
+            let mut paid = 0;
+            for order in &orders {
+                let is_paid = shop.published(order.id).await == ["PENDING", "PAID"];
+                assert_eq!(shop.owned(order).await, i64::from(is_paid), "{point}");
+                paid += i64::from(is_paid);
+            }
+            assert_eq!(paid, sales, "{point}");
+            if is_committed {
+                assert!(sales > 2, "the second group has more than one payment: {sales}");
+            }
+            // The provider sends all of them again.
+            let webhooks: Vec<Webhook> = written.iter().map(confirmation).collect();
+            let again = futures::future::join_all(webhooks.iter().map(|webhook| shop.orders.record(webhook)));
+            let repeated = again.await.into_iter().filter(|answer| is_repeated(answer.as_ref().unwrap()));
+            assert_eq!(repeated.count() as i64, sales, "{point}");
+            assert_eq!(counts(shop.assert_sound(drop).await), (60, 0, 40), "{point}");
+            for order in &orders {
+                assert_eq!(shop.owned(order).await, 1, "{point}");
+                assert_eq!(shop.published(order.id).await, ["PENDING", "PAID"], "{point}");
+            }
+        }
+    }
+}
+
+const fn is_repeated(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Repeated(OrderState::Paid))
+}
+
+/// An order as the other process reads it.
+fn written(order: &Order) -> Value {
+    json!([order.id.to_string(), order.amount])
+}
+
+/// The webhook that pays for an order: the same whichever process makes it.
+fn confirmation(order: &Value) -> Webhook {
+    let id = order[0].as_str().unwrap();
+    Webhook {
+        id: format!("msg_{id}"),
+        kind: WebhookKind::Succeeded,
+        order: id.parse().unwrap(),
+        payment: format!("pay_{id}"),
+        amount: order[1].as_i64().unwrap(),
+        currency: "EUR".to_owned(),
+    }
 }

@@ -106,7 +106,7 @@ async fn settle(shop: &Shop, drop: DropId, buyers: &[Admitted]) {
 
 impl Shop {
     /// The states that events of orders name, by order, oldest first.
-    async fn all_published(&self) -> BTreeMap<String, Vec<String>> {
+    pub(super) async fn all_published(&self) -> BTreeMap<String, Vec<String>> {
         let mut entries = self.outbox.queue().list(Filter::All, 1_000_000).await.unwrap();
         entries.reverse();
         let mut published: BTreeMap<String, Vec<String>> = BTreeMap::new();

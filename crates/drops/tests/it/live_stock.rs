@@ -89,6 +89,14 @@ async fn sees(watch: &mut StockWatch, version: i64) -> Snapshot {
     seen.expect("the version is seen").unwrap()
 }
 
+/// Waits until all watchers have seen a version.
+async fn all_see(watches: &mut [StockWatch], version: i64, reserved: i64) {
+    for watch in watches {
+        let seen = sees(watch, version).await;
+        assert_eq!((seen.version, seen.reserved), (version, reserved));
+    }
+}
+
 /// What was logged by this thread.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
@@ -155,26 +163,32 @@ async fn a_purchase_succeeds_although_its_stock_cannot_be_published() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn ten_thousand_watchers_cost_one_message_per_change_and_one_read() {
-    const WATCHERS: usize = 10_000;
-    const CHANGES: i64 = 10;
+async fn a_hundred_thousand_watchers_cost_one_message_per_change_and_one_read() {
+    const WATCHERS: usize = 100_000;
+    const CHANGES: i64 = 4;
+    const BURST: i64 = 20;
     let server = testkit::need!(Redis::shared().await);
     let keys = server.keyspace();
     let (_place, shop, drop, ada) = shop().await;
     let (here, there) = (Process::start(keys.url(), &keys).await, Process::start(keys.url(), &keys).await);
-    here.publish(&shop, OPTIONS);
+    here.publish(&shop, LiveOptions { min_interval: Duration::from_millis(500), ..OPTIONS });
     let feed = there.feed(&shop, OPTIONS);
     let watches = futures::future::join_all((0..WATCHERS).map(|_| feed.watch(drop))).await;
     let mut watches: Vec<StockWatch> = watches.into_iter().map(Result::unwrap).collect();
     assert_eq!(there.count(READS), 1, "all of them share the first read");
     for change in 1..=CHANGES {
         shop.reserve(ada, 1).await.unwrap();
-        for watch in &mut watches {
-            let seen = sees(watch, 1 + change).await;
-            assert_eq!((seen.version, seen.reserved), (1 + change, change));
-        }
+        all_see(&mut watches, 1 + change, change).await;
     }
     assert_eq!((there.count(RECEIVED), there.count(READS)), (CHANGES as u64, 1));
+    // Changes that come faster than the interval share messages.
+    for _ in 0..BURST {
+        shop.reserve(ada, 1).await.unwrap();
+    }
+    all_see(&mut watches, 1 + CHANGES + BURST, CHANGES + BURST).await;
+    let received = there.count(RECEIVED) - CHANGES as u64;
+    assert!(received < BURST as u64 / 2, "{received} messages for {BURST} changes");
+    assert_eq!(there.count(READS), 1);
     let mut late = feed.watch(drop).await.unwrap();
     assert_eq!(late.current(), shop.stock.snapshot(drop).await.unwrap());
     assert_eq!(there.count(READS), 1, "a later watcher reads nothing either");

@@ -6,10 +6,15 @@ mod buying;
 mod crashes;
 mod creating;
 mod erasing;
+#[path = "../support/events.rs"]
+mod events;
+mod groups;
 mod interleavings;
+mod journey;
+#[path = "../support/kendall.rs"]
+mod kendall;
 mod live_stock;
 mod meetings;
-
 mod provider;
 mod reserving;
 mod webhooks;

@@ -17,16 +17,16 @@ testkit::on_all_stores!(
 const TERMS: Terms = Terms { units: 10, limit: 10, hold_ms: MINUTE };
 
 /// All orders of these.
-fn permutations(kinds: &[WebhookKind]) -> Vec<Vec<WebhookKind>> {
-    if kinds.is_empty() {
+pub(super) fn permutations<T: Copy>(all: &[T]) -> Vec<Vec<T>> {
+    if all.is_empty() {
         return vec![Vec::new()];
     }
     let first = |at: usize| {
-        let mut rest = kinds.to_vec();
+        let mut rest = all.to_vec();
         let first = rest.remove(at);
         permutations(&rest).into_iter().map(move |rest| [vec![first], rest].concat())
     };
-    (0..kinds.len()).flat_map(first).collect()
+    (0..all.len()).flat_map(first).collect()
 }
 
 async fn every_permutation_of_webhooks_ends_the_same(place: &SqlPlace) {

@@ -7,6 +7,7 @@ use drops::{DropId, Error};
 use fastrand::Rng;
 use testkit::{Redis, Seed, SqlPlace, need};
 
+use crate::kendall::kendall_tau;
 use crate::{LinePlace, Process, number, owning, stages, terms, user};
 
 const STEPS: usize = 150;
@@ -124,22 +125,6 @@ impl Walk<'_> {
             assert!((kendall_tau(&self.model.admitted) - 1.0).abs() < f64::EPSILON);
         }
     }
-}
-
-/// How well a sequence is in order: 1 if it is, -1 if it is reversed.
-fn kendall_tau(sequence: &[i64]) -> f64 {
-    let mut balance = 0_i64;
-    for (at, one) in sequence.iter().enumerate() {
-        balance += sequence[at + 1..].iter().map(|other| (other - one).signum()).sum::<i64>();
-    }
-    let pairs = sequence.len() * sequence.len().saturating_sub(1) / 2;
-    if pairs == 0 { 1.0 } else { balance as f64 / pairs as f64 }
-}
-
-#[test]
-fn kendall_tau_measures_order() {
-    assert_eq!([kendall_tau(&[1, 2, 5]), kendall_tau(&[3, 2, 1])], [1.0, -1.0]);
-    assert!(kendall_tau(&[2, 1, 3]) < 1.0);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -15,7 +15,8 @@ on_all_stages!(
     lanes_are_first,
     a_shuffle_can_be_verified,
     a_join_needs_a_drop_that_takes_joins,
-    positions_are_known_once_the_line_is,
+    positions_are_known_from_the_first_question_on,
+    many_first_questions_fill_the_line_once,
     who_joins_after_the_admission_ended_is_last,
     a_player_sees_all_places_at_once,
 );
@@ -143,17 +144,16 @@ async fn a_join_needs_a_drop_that_takes_joins(process: &Process) {
     assert!(matches!(process.room.standing(unknown, user(1)).await, Err(Error::NoSuchDrop(_))));
 }
 
-async fn positions_are_known_once_the_line_is(process: &Process) {
+async fn positions_are_known_from_the_first_question_on(process: &Process) {
     let drop = process.open_drop(terms(2, 100)).await.id;
     for player in 1..=9 {
         process.join(drop, player).await.unwrap();
     }
     let standing = async |player| process.room.standing(drop, user(player)).await.unwrap();
-    let Standing::Waiting(unknown) = standing(5).await else { panic!("does not wait") };
-    assert_eq!((unknown.position, unknown.wait), (None, None), "the line was not filled yet");
-    assert_eq!(process.room.reconcile().await.unwrap().rebuilt, 1);
+    assert_eq!(process.line.epoch(drop).await.unwrap(), None, "nobody has filled the line of the new drop");
     let Standing::Waiting(waiting) = standing(5).await else { panic!("does not wait") };
     assert_eq!(waiting.position, Some(InLine { ahead: 4, waiting: 9 }));
+    assert_eq!(process.room.reconcile().await.unwrap(), drops::Reconciled::default(), "it is right");
     assert_eq!(waiting.wait, None, "no cycle has measured a pace");
     assert_eq!(process.cycle(drop).await, [1, 2]);
     assert!(matches!(standing(1).await, Standing::Entered(_)));
@@ -169,6 +169,29 @@ async fn positions_are_known_once_the_line_is(process: &Process) {
     };
     assert_eq!(waiting.position, Some(InLine { ahead: 2, waiting: 7 }));
     assert!(waiting.wait.is_some(), "a cycle has measured the pace");
+}
+
+async fn many_first_questions_fill_the_line_once(process: &Process) {
+    let drop = process.open_drop(terms(2, 100)).await.id;
+    let mut registry = crate::Registry::default();
+    let room =
+        crate::Room::new(process.drops.clone(), process.line.clone(), crate::RoomMetrics::new(&mut registry));
+    // Each as the player's page does it: join, then look.
+    let players = (1..=30).map(|player| {
+        let room = room.clone();
+        tokio::spawn(async move {
+            room.join(drop, join(player)).await.unwrap();
+            room.standing(drop, user(player)).await.unwrap()
+        })
+    });
+    for standing in players.collect::<Vec<_>>() {
+        let Standing::Waiting(waiting) = standing.await.unwrap() else { panic!("does not wait") };
+        assert!(waiting.position.is_some(), "a position is unknown");
+    }
+    assert_eq!(process.in_line(drop).await, process.waiting(drop).await);
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    assert!(text.contains("\ndrops_line_rebuilds_total 1\n"), "{text}");
 }
 
 async fn who_joins_after_the_admission_ended_is_last(process: &Process) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use base::Code;
 use base::error::Coded;
 use drops::model::WithoutRedis;
-use drops::{Line, Room, RoomMetrics, Standing, Waiting};
+use drops::{InLine, Line, Room, RoomMetrics, Standing};
 use prometheus_client::registry::Registry;
 use redis_store::{Redis as RedisConnection, RedisStore};
 use testkit::{Flavour, Proxy, Redis, SqlPlace, SqlServer, eventually, need};
@@ -33,11 +33,15 @@ async fn redis_emptied_loses_nobody() {
     assert_eq!(process.cycle(drop).await, [1, 2]);
     let mut connection = redis.keyspace().connect().await;
     redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
-    let unknown = Standing::Waiting(Waiting { position: None, wait: None });
-    assert_eq!(process.room.standing(drop, user(3)).await.unwrap(), unknown, "the state is known");
     assert_eq!(process.cycle(drop).await, [3, 4], "admissions go on");
     assert_eq!(process.room.reconcile().await.unwrap().rebuilt, 1);
     assert_eq!(process.in_line(drop).await, [5, 6, 7, 8]);
+    // A player who asks before the reconciler comes by has the line filled.
+    redis::cmd("FLUSHALL").exec_async(&mut connection).await.unwrap();
+    let Standing::Waiting(waiting) = process.room.standing(drop, user(7)).await.unwrap() else {
+        panic!("does not wait")
+    };
+    assert_eq!(waiting.position, Some(InLine { ahead: 2, waiting: 4 }));
 }
 
 #[tokio::test(flavor = "multi_thread")]

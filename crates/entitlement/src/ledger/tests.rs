@@ -75,6 +75,7 @@ fn request(key: &str, user: UserId, account: AccountId, changes: &[(&str, i64, A
         key: IdempotencyKey::new("shop", key, db::Fingerprint::of("test").text(changes[0].0)).unwrap(),
         changes: changes.iter().map(change).collect(),
         traceparent: None,
+        if_superseded: IfSuperseded::Record,
     }
 }
 

@@ -22,6 +22,8 @@ testkit::on_all_stores!(
     a_transaction_without_the_lock_is_refused,
     events_are_published_by_this_process_after_the_commit,
     requests_are_counted_when_they_are_committed,
+    requests_in_one_call_have_answers_of_their_own,
+    a_shared_transaction_does_not_wait_for_a_stranger,
 );
 
 /// The table of a caller.
@@ -355,4 +357,73 @@ async fn uncommitted(url: &str) -> Tx {
     // All of it is at the store.
     tx.write().await.unwrap();
     tx
+}
+
+fn request(key: &str, change: &Change) -> NewRequest {
+    NewRequest { key: key.to_owned(), changes: vec![change.clone()], traceparent: None }
+}
+
+async fn requests_in_one_call_have_answers_of_their_own(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let more = |quantity| Action::Grant { quantity: Some(quantity), valid_until: None };
+    let revoked = [change(ada, "shield", NOW + 5, REVOKE), change(ada, "bow", NOW - 9, GRANT)];
+    shop.entitlements.apply("shop", "1", &revoked).await.unwrap();
+    let events = shop.versions().await.len();
+    let gems = change(ada, "gems", NOW, more(5));
+    let requests = [
+        request("gems-1", &gems),
+        request("gems-2", &change(ada, "gems", NOW, more(2))),
+        request("late", &change(ada, "shield", NOW + 5, more(1))),
+        request("uncounted", &change(ada, "bow", NOW, more(1))),
+        request("nobody", &change((UserId::generate(), ada.1), "gems", NOW, more(1))),
+        request("nothing", &change(ada, "gems", NOW, more(0))),
+        request("", &gems),
+        request("gems-1", &gems),
+        request("gems-2", &gems),
+    ];
+    let changes: Vec<Change> = requests.iter().flat_map(|request| request.changes.clone()).collect();
+    let mut tx = shop.entitlements.begin_shared(&changes, PATIENCE).await.unwrap();
+    let mut answers = shop.entitlements.apply_each_in(&mut tx, "drops", &requests).await.unwrap().into_iter();
+    let mut next = || answers.next().unwrap();
+    let quantity = |answer: Result<Answer, Error>| {
+        answer.unwrap().results().unwrap()[0]["entitlement"]["quantity"].as_i64()
+    };
+    assert_eq!((quantity(next()), quantity(next())), (Some(5), Some(7)), "each sees those before it");
+    let superseded = next();
+    assert!(matches!(superseded, Err(Error::Superseded(at)) if at.as_millis() == NOW + 5), "{superseded:?}");
+    assert!(matches!(next(), Err(Error::NotCounted)));
+    assert!(matches!(next(), Err(Error::NoAccount(_))));
+    assert!(matches!(next(), Err(Error::Invalid { field: "quantity", .. })));
+    assert!(matches!(next(), Err(Error::BadKey(_))));
+    assert!(next().unwrap().is_replayed());
+    assert!(matches!(next(), Err(Error::KeyReused)));
+    tx.commit().await.unwrap();
+    let view = shop.entitlements.get(&gems.holding).await.unwrap();
+    assert_eq!((view.quantity, view.version), (Some(7), 2));
+    assert_eq!(shop.versions().await.len(), events + 2);
+    // What was refused is in no history, and its key is free.
+    for (key, resource, entries) in [("late", "shield", 1), ("uncounted", "bow", 1)] {
+        let holding = change(ada, resource, NOW, GRANT).holding;
+        assert_eq!(shop.entitlements.history(&holding, i64::MAX, 10).await.unwrap().len(), entries);
+        let other = [change(ada, key, NOW, GRANT)];
+        assert!(!shop.entitlements.apply("drops", key, &other).await.unwrap().is_replayed());
+    }
+    // Nothing at all is no request.
+    let mut tx = shop.entitlements.begin_shared(&changes, PATIENCE).await.unwrap();
+    assert!(shop.entitlements.apply_each_in(&mut tx, "drops", &[]).await.unwrap().is_empty());
+    let unlocked = [request("other", &change(ada, "other", NOW, GRANT))];
+    let refused = shop.entitlements.apply_each_in(&mut tx, "drops", &unlocked).await;
+    assert!(matches!(refused, Err(Error::NotLocked(_))), "{refused:?}");
+}
+
+async fn a_shared_transaction_does_not_wait_for_a_stranger(place: &SqlPlace) {
+    let (shop, ada) = open(place).await;
+    let granting = [change(ada, "sword", NOW, GRANT)];
+    let stranger = shop.entitlements.begin(&granting, &[]).await.unwrap();
+    let began = std::time::Instant::now();
+    let given_up = shop.entitlements.begin_shared(&granting, Duration::from_millis(50)).await;
+    assert!(matches!(given_up, Err(Error::Db(db::Error::Lock(hierlock::Error::Timeout(_))))), "{given_up:?}");
+    assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
+    stranger.rollback().await.unwrap();
+    shop.entitlements.begin_shared(&granting, PATIENCE).await.unwrap().rollback().await.unwrap();
 }

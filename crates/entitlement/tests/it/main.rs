@@ -16,7 +16,9 @@ use account::{AccountId, Accounts, SignIn, UserId};
 use base::{Backoff, Clock, Timestamp};
 use config::{Setting, Value as Configured};
 use db::{Db, DbUrl};
-use entitlement::{Action, Change, Entitlements, Error, Holding, ListOptions, RevokeOnErase};
+use entitlement::{
+    Action, Answer, Change, Entitlements, Error, Holding, ListOptions, NewRequest, RevokeOnErase,
+};
 use hierlock::{Locks, Options, Provision};
 use outbox::Outbox;
 use prometheus_client::registry::Registry;

@@ -93,7 +93,7 @@ impl Gateway {
             Ok(Ok(data)) => Part::Ok { data },
             failed => {
                 if failed.is_err() {
-                    tracing::warn!(part = name, "a part took too long");
+                    tracing::warn!(outage = name, part = name, "a part took too long");
                 }
                 self.metrics.part_unavailable(name);
                 Part::Unavailable

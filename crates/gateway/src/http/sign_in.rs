@@ -88,7 +88,7 @@ pub(super) async fn callback(
             gateway.audit().note(SecurityEvent::SignedIn, address, Some(known.user.id), "with a session");
             // The browser's earlier session ends.
             if let Some((id, session)) = gateway.sessions.of_browser(&headers).await {
-                let _ = gateway.sessions.store().remove(&id, &session).await;
+                gateway.sessions.end(&id, &session).await;
             }
             let mut response = Redirect::to(&return_to).into_response();
             let life = gateway.config.session.lifetime;
@@ -166,7 +166,11 @@ pub(super) async fn back_channel(
             ().into_response()
         }
         Err(failure @ (SignInError::Away(_) | SignInError::Internal(_))) => {
-            tracing::warn!(cause = failure.cause(), "a back-channel logout could not be done");
+            tracing::warn!(
+                outage = "sessions",
+                cause = failure.cause(),
+                "a back-channel logout could not be done"
+            );
             let answer = json!({ "error": "temporarily_unavailable" });
             (status(Code::Unavailable), Json(answer)).into_response()
         }
@@ -203,6 +207,11 @@ fn explained(failure: &SignInError, request: &RequestId) -> Response {
             "That took too long",
             "A sign-in has to be finished within ten minutes. Begin again.".to_owned(),
         ),
+        SignInError::Used => (
+            Code::InvalidArgument,
+            "That sign-in is done already",
+            "Each sign-in works once. Begin again if you are not signed in.".to_owned(),
+        ),
         SignInError::Cancelled => (
             Code::PermissionDenied,
             "You did not sign in",
@@ -225,7 +234,9 @@ fn explained(failure: &SignInError, request: &RequestId) -> Response {
         }
     };
     match failure {
-        SignInError::Away(_) => tracing::warn!(cause = failure.cause(), "nobody can sign in"),
+        SignInError::Away(_) => {
+            tracing::warn!(outage = "sign-in", cause = failure.cause(), "nobody can sign in")
+        }
         SignInError::Internal(_) => tracing::error!(cause = failure.cause(), "a sign-in failed"),
         _ => tracing::debug!(cause = failure.cause(), "a sign-in failed"),
     }

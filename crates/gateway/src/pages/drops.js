@@ -41,7 +41,7 @@ async function list() {
     update(drop.drop_id, { drop });
   }
   for (const [id, card] of cards) {
-    if (!drops.some((drop) => drop.drop_id === id)) quietly(async () => update(id, { drop: await call("GET", path(card)) }));
+    if (!drops.some((drop) => drop.drop_id === id)) quietly(() => look(card));
   }
   $("drops").hidden = cards.size === 0;
 }
@@ -141,6 +141,12 @@ function update(id, change) {
   if (!card) return;
   Object.assign(card, change);
   render(card);
+  // The first turns come with the opening, before anybody has asked whether the drop is open.
+  if (change.place?.state === "entered" && card.drop.state === "SCHEDULED") quietly(() => look(card));
+}
+
+async function look(card) {
+  update(card.drop.drop_id, { drop: await call("GET", path(card)) });
 }
 
 function render(card) {
@@ -171,7 +177,7 @@ function countdown(card) {
   // Asked once per second until the answer says that it is open.
   if (left <= 0 && left !== card.asked) {
     card.asked = left;
-    quietly(async () => update(card.drop.drop_id, { drop: await call("GET", path(card)) }));
+    quietly(() => look(card));
   }
 }
 
@@ -195,11 +201,19 @@ function standing(card) {
   }
 }
 
+// What the player can do now: a name in BUTTONS.
+function actions(card) {
+  const { drop, place, reservation, stock } = card;
+  if (reservation) return "reserved";
+  if (isOver(drop) || !place) return "none";
+  if (place.state === "entered") return drop.state !== "OPEN" ? "held-up" : stock?.available === 0 ? "sold-out" : "inside";
+  if (hasAll(card)) return "none";
+  return place.state === "waiting" ? "waiting" : "outside";
+}
+
 // Rebuilt only when they change, so that a click is not lost.
 function buttons(card) {
-  const { drop, place, reservation, stock } = card;
-  const isInside = place?.state === "entered" && drop.state === "OPEN";
-  const shown = reservation ? "reserved" : isInside ? (stock?.available === 0 ? "sold-out" : "inside") : isOver(drop) || !place || hasAll(card) ? "none" : place.state === "waiting" ? "waiting" : "outside";
+  const shown = actions(card);
   if (shown === card.shown) return;
   card.shown = shown;
   card.buttons.replaceChildren(...BUTTONS[shown](card).flatMap((one) => [one, " "]));
@@ -225,6 +239,8 @@ const BUTTONS = {
   none: () => [],
   outside: (card) => [button("Join the line", () => join(card))],
   waiting: (card) => [button("Leave the line", () => leave(card), true)],
+  // It is the player's turn, and nothing is sold at the moment.
+  "held-up": (card) => [button("Leave", () => leave(card), true)],
   "sold-out": (card) => [element("span", { textContent: "Everything is taken at the moment." }), button("Leave", () => leave(card), true)],
   inside(card) {
     const quantity = element("input", { type: "number", min: 1, max: card.drop.per_player, value: 1, ariaLabel: "How many" });

@@ -71,8 +71,11 @@ function row({ notification_id: id, title, body, created_at, read_at }) {
     element("button", { className: "link", textContent: text, ariaLabel: `${text}: ${title}`, onclick: () => mark(how, { ids: [id] }) });
   const time = element("time", { className: "small", dateTime: created_at, textContent: new Date(created_at).toLocaleString() });
   const li = element("li", { className: read_at ? "" : "unread" }, element("strong", { textContent: title }), " ", time);
-  if (body) li.append(element("p", { textContent: body }));
+  if (body) li.append(element("p", { textContent: localTimes(body) }));
   const buttons = [read_at ? button("Mark unread", "unread") : button("Mark read", "read"), " ", button("Archive", "archived")];
   li.append(element("div", {}, ...buttons));
   return li;
 }
+
+// Texts name times as events do, in UTC. Players read them by their own clock.
+const localTimes = (text) => text.replace(/\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z/g, (time) => new Date(time).toLocaleString());

@@ -95,7 +95,12 @@ async fn work(mut inbox: mpsc::UnboundedReceiver<Order>, spare: Spare, patience:
             // What the server refuses, for the session is another user's, it refuses again.
             let is_refused = matches!(error, Error::Statement(_));
             if is_refused || order.since.elapsed() > patience {
-                tracing::warn!(session = order.session, cause, "a wait that was given up could not be ended");
+                tracing::warn!(
+                    outage = "locks",
+                    session = order.session,
+                    cause,
+                    "a wait that was given up could not be ended"
+                );
                 break;
             }
             tracing::debug!(session = order.session, cause, "not killed yet");

@@ -150,6 +150,7 @@ pub(super) async fn keep(inner: Weak<Inner>, heartbeat: Duration) {
             tasks.spawn(async move {
                 if session.ping_unless_busy().await.is_err() {
                     tracing::warn!(
+                        outage = "locks",
                         session = session.id,
                         "a session for locks was lost, with any locks it held"
                     );

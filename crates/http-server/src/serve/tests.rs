@@ -1,4 +1,5 @@
 mod events;
+mod http2;
 
 use std::net::Ipv4Addr;
 
@@ -9,7 +10,7 @@ use axum::middleware::{self, Next};
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use axum::{Extension, Router};
-use base::Code;
+use base::{Clock, Code};
 use futures::StreamExt;
 use futures::stream;
 use testkit::eventually;
@@ -18,7 +19,7 @@ use tokio::net::TcpSocket;
 use tokio::sync::Notify;
 
 use super::*;
-use crate::{BodyTimeout, Problem, Serving, client_address};
+use crate::{BodyTimeout, Problem, Serving, Site, client_address};
 use runtime::Metrics;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -28,6 +29,8 @@ const LIMITS: Limits = Limits {
     write_timeout: PATIENCE,
     max_head: 16 * 1024,
     max_streams: 100,
+    public_max_streams: 100,
+    idle_grace: Duration::ZERO,
     max_connections: 100,
     max_connections_per_address: 0,
     trusted_proxies: Vec::new(),
@@ -45,7 +48,7 @@ impl World {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let (address, metrics) = (listener.local_addr().unwrap(), Metrics::new("0"));
         let router = router.route("/", get(async || "hello"));
-        let served = Serving::new(&metrics).wrap("test", router.into());
+        let served = Serving::new(Clock::system(), &metrics).wrap("test", Site::new([], &[]), router.into());
         let serving = tokio::spawn(serve(listener, served, limits, Drain::new(), TaskTracker::new()));
         Self { address, metrics, _stop: tokio_util::task::AbortOnDropHandle::new(serving) }
     }
@@ -282,7 +285,8 @@ async fn a_listener_that_stops_does_not_wait_for_connections_that_rest() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     let router = Router::new().route("/", get(async || "hello"));
-    let served = Serving::new(&Metrics::new("0")).wrap("test", router.into());
+    let served =
+        Serving::new(Clock::system(), &Metrics::new("0")).wrap("test", Site::new([], &[]), router.into());
     let limits = Limits { header_timeout: 100 * PATIENCE, ..LIMITS };
     let drain = Drain::new();
     let serving = tokio::spawn(serve(listener, served, limits, drain.clone(), TaskTracker::new()));

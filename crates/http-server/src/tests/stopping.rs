@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use base::Clock;
 use runtime::lifecycle::{Config, Exit, Forced, Signals, Stage};
 use runtime::{Drain, Metrics, Process, Readiness};
 use tokio::net::{TcpListener, TcpStream};
@@ -13,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
-use crate::{Limits, Server, Serving};
+use crate::{Limits, Server, Serving, Site};
 
 const CONFIG: Config = Config {
     start_timeout: Duration::from_secs(1),
@@ -22,11 +23,13 @@ const CONFIG: Config = Config {
     restart: base::Backoff::new(Duration::from_millis(100), Duration::from_secs(5)),
 };
 
-const LIMITS: Limits = Limits {
+pub(super) const LIMITS: Limits = Limits {
     header_timeout: Duration::from_secs(30),
     write_timeout: Duration::from_secs(30),
     max_head: 16 * 1024,
     max_streams: 100,
+    public_max_streams: 100,
+    idle_grace: Duration::ZERO,
     max_connections: 100,
     max_connections_per_address: 0,
     trusted_proxies: Vec::new(),
@@ -59,7 +62,7 @@ async fn draining_finishes_open_requests_and_accepts_no_more() {
         .run_until(async {
             let process = Process::new(CONFIG, Metrics::new("0"));
             let readiness = process.readiness().clone();
-            let server = Server::new(LIMITS, process.metrics());
+            let server = Server::new(LIMITS, Clock::system(), process.metrics());
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
             let (release, released) = oneshot::channel::<()>();
@@ -78,7 +81,7 @@ async fn draining_finishes_open_requests_and_accepts_no_more() {
                 }),
             );
             let (signal, exit) = run(process, async move |process| {
-                server.serve(process, Stage::Listeners, "gateway", listener, router);
+                server.serve(process, Stage::Listeners, "gateway", listener, Site::new([], &[]), router);
                 Ok(())
             });
             until_ready(&readiness).await;
@@ -129,7 +132,7 @@ async fn a_handler_that_is_cut_off_is_gone_before_the_stores_close() {
                 let config = Config { grace: Duration::from_secs(1), ..CONFIG };
                 let process = Process::new(config, Metrics::new("0"));
                 let readiness = process.readiness().clone();
-                let server = Server::new(LIMITS, process.metrics());
+                let server = Server::new(LIMITS, Clock::system(), process.metrics());
                 let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
                 let address = listener.local_addr().unwrap();
                 let (router, has_entered, mut was_dropped) = stuck();
@@ -138,7 +141,7 @@ async fn a_handler_that_is_cut_off_is_gone_before_the_stores_close() {
                     process.close_at_end("db", async move {
                         closed.send(was_dropped.try_recv().is_ok()).unwrap()
                     });
-                    server.serve(process, Stage::Listeners, "gateway", listener, router);
+                    server.serve(process, Stage::Listeners, "gateway", listener, Site::new([], &[]), router);
                     Ok(())
                 });
                 until_ready(&readiness).await;
@@ -165,7 +168,11 @@ async fn a_client_that_sends_half_a_head_or_rests_is_let_go() {
     let address = listener.local_addr().unwrap();
     let limits = Limits { header_timeout: Duration::from_millis(200), ..LIMITS };
     let drain = Drain::new();
-    let served = Serving::new(&Metrics::new("0")).wrap("test", Router::new().into());
+    let served = Serving::new(Clock::system(), &Metrics::new("0")).wrap(
+        "test",
+        Site::new([], &[]),
+        Router::new().into(),
+    );
     let serving =
         tokio::spawn(crate::serve::serve(listener, served, limits, drain.clone(), TaskTracker::new()));
     let half = "GET / HTTP/1.1\r\nhost: x\r\n";

@@ -36,6 +36,8 @@ on_both! {
     a_bucket_named_twice_is_taken_from_twice
     no_checks_are_allowed
     decisions_are_counted
+    the_first_bucket_decides_before_the_others_are_asked
+    a_request_that_others_refuse_counts_for_the_first_bucket
 }
 
 async fn a_burst_then_the_steady_rate(setup: Setup) {
@@ -156,6 +158,55 @@ async fn decisions_are_counted(setup: Setup) {
     assert_eq!([count("player", "allowed"), count("address", "allowed")], [2, 2]);
     assert_eq!([count("player", "refused"), count("address", "refused")], [0, 3]);
     assert_eq!([world.metric("playhouse_limits_local_total"), world.metric("playhouse_limits_away")], [0, 0]);
+}
+
+async fn the_first_bucket_decides_before_the_others_are_asked(setup: Setup) {
+    let world = setup.open().await;
+    let (address, player) = (check("address", "a", "2/h"), check("player", "p", "9/h"));
+    for left in [1, 0] {
+        let verdict = world.limits.begin(address).expect("there is one").take(&[player]).await;
+        let remaining: Vec<u64> = verdict.states.iter().map(|state| state.remaining).collect();
+        assert_eq!((verdict.allowed, verdict.shared, remaining), (true, true, vec![left, 7 + left]));
+    }
+    let refused = world.limits.begin(address).expect_err("it is empty");
+    assert!(!refused.allowed && refused.retry_after().is_some(), "{refused:?}");
+    assert_eq!(
+        world.limits.take(&[player]).await.states[0].remaining,
+        6,
+        "nothing was taken from the others"
+    );
+    let count = |policy: &str, outcome: &str| {
+        let labels = format!("{{policy=\"{policy}\",outcome=\"{outcome}\"}}");
+        world.metric(&format!("playhouse_limits_decisions_total{labels}"))
+    };
+    assert_eq!([count("address", "allowed"), count("address", "refused")], [2, 1]);
+    assert_eq!([count("player", "allowed"), count("player", "refused")], [3, 0]);
+}
+
+async fn a_request_that_others_refuse_counts_for_the_first_bucket(setup: Setup) {
+    let world = setup.open().await;
+    let (address, player) = (check("address", "a", "3/h"), check("player", "p", "1/h"));
+    for allowed in [true, false, false] {
+        let begun = world.limits.begin(address).expect("the address has some left");
+        assert_eq!(begun.take(&[player]).await.allowed, allowed);
+    }
+    assert!(world.limits.begin(address).is_err(), "the address is stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_redis_refused_is_refused_here_until_redis_would_allow_it() {
+    let setup = Setup::redis(need!(Redis::shared().await));
+    let (one, other) = (setup.open().await, setup.open().await);
+    let address = check("address", "a", "2/s burst 4");
+    while other.limits.take(&[address]).await.allowed {}
+    let begun = one.limits.begin(address).expect("this process has seen nobody from there");
+    let refused = begun.take(&[]).await;
+    assert!(!refused.allowed && refused.shared, "{refused:?}");
+    let again = one.limits.begin(address).expect_err("Redis said so, and is not asked again");
+    let wait = again.retry_after().expect("a time to come back");
+    assert!(wait <= Duration::from_millis(500), "{wait:?}");
+    tokio::time::sleep(wait).await;
+    assert!(one.limits.begin(address).expect("it is time").take(&[]).await.allowed);
 }
 
 #[tokio::test(flavor = "multi_thread")]

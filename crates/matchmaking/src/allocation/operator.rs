@@ -1,15 +1,14 @@
 //! What operators see of servers that are given back, and what they can do: the admin port's `/allocations`.
 
+use axum::Json;
 use axum::extract::{Path, Query};
-use axum::routing::{get, post};
-use axum::{Json, Router};
 use base::Code;
 use base::error::{Coded, chain};
 use base::id::Uuid;
 use http_server::Problem;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Open, Provided};
+use service::{Open, OperatorRoute};
 use work_queue::{Choice, Decision, Entry, Filter, Unfit};
 
 use super::{AbandonedMatch, Allocations};
@@ -20,12 +19,13 @@ const MOST: u32 = 10_000;
 
 /// `/allocations` (lists give-back calls), `/allocations/retry` (all that have failed), `/allocations/{match}/retry` and
 /// `/allocations/{match}/skip`.
-pub(crate) fn operator_routes() -> Router<Provided> {
-    Router::new()
-        .route("/allocations", get(list))
-        .route("/allocations/retry", post(retry_failed))
-        .route("/allocations/{match}/retry", post(retry))
-        .route("/allocations/{match}/skip", post(skip))
+pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
+    vec![
+        OperatorRoute::get("/allocations", list),
+        OperatorRoute::post("/allocations/retry", retry_failed),
+        OperatorRoute::post("/allocations/{match}/retry", retry),
+        OperatorRoute::post("/allocations/{match}/skip", skip),
+    ]
 }
 
 #[derive(Deserialize)]

@@ -47,8 +47,6 @@ impl AssignerConfig {
                     abandon_url: self.abandon_url.clone().unwrap_or_else(|| url.clone()),
                     secrets: self.secrets.clone(),
                     timeout: self.timeout.unwrap_or(limit / 2),
-                    // It ends by itself, a little before the engine gives it up.
-                    deadline: limit.mul_f64(0.95),
                 };
                 Arc::new(Webhook::new(config, clock.clone())?)
             }

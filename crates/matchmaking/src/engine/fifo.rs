@@ -25,6 +25,10 @@ impl MatchFunction for Fifo {
         "fifo"
     }
 
+    fn size(&self) -> Option<usize> {
+        Some(self.players)
+    }
+
     fn make_matches<'a>(&'a self, pools: &'a Pools) -> Answer<'a, Vec<Proposal>> {
         let mut proposals = Vec::new();
         // A ticket that is in two pools plays once. With one pool there is nothing to remember.

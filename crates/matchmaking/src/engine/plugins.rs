@@ -34,6 +34,11 @@ pub trait MatchFunction: Send + Sync + 'static {
 
     /// Proposes matches. Proposals may overlap with those of other profiles; the evaluator decides.
     fn make_matches<'a>(&'a self, pools: &'a Pools) -> Answer<'a, Vec<Proposal>>;
+
+    /// How many tickets a match takes, if that is always the same. Operators see how many are missing.
+    fn size(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// Chooses among matches that want the same tickets.
@@ -42,7 +47,7 @@ pub trait Evaluator: Send + Sync + 'static {
     fn evaluate<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<MatchId>>;
 }
 
-/// Finds game servers for matches.
+/// Finds game servers for matches. One that fails is left alone for a while, then called for one match at a time.
 pub trait Assigner: Send + Sync + 'static {
     /// Returns where each match is played. A match that is left out is not made; its tickets go on waiting.
     fn assign<'a>(&'a self, matches: &'a [Match]) -> Answer<'a, Vec<(MatchId, Assignment)>>;
@@ -60,12 +65,8 @@ pub trait Allocator: Send + Sync {
     /// Names the allocator in rows and give-back calls. It must stay the same over restarts.
     fn name(&self) -> &str;
 
-    /// Returns how many matches it may be asked for at the moment. An allocator that fails can ask to be spared.
-    fn limit(&self) -> usize {
-        usize::MAX
-    }
-
-    /// Allocates a server for each match. A retry must name the same matches under the same ids.
+    /// Allocates a server for each match. It may be called again for the same matches after a failure that passes: then it must ask for
+    /// them under the same ids.
     fn allocate<'a>(&'a self, matches: &'a [Match]) -> BoxFuture<'a, Result<Allocated, NotAllocated>>;
 
     /// Gives back whatever was allocated for a match that is not made. It is called at least once, also for matches for which
@@ -89,12 +90,19 @@ pub struct NotAllocated {
     pub cause: String,
     /// Whether servers may have been allocated all the same. If so, all matches that were asked for are given back.
     pub in_doubt: bool,
+    /// Whether the same question may succeed a moment later.
+    pub is_passing: bool,
 }
 
 impl NotAllocated {
     /// The answer is unknown: servers may have been allocated.
     pub fn in_doubt(cause: &(dyn Error + 'static)) -> Self {
-        Self { cause: chain(cause), in_doubt: true }
+        Self { cause: chain(cause), in_doubt: true, is_passing: false }
+    }
+
+    /// The question was never sent.
+    pub fn unsent(cause: &(dyn Error + 'static)) -> Self {
+        Self { cause: chain(cause), in_doubt: false, is_passing: false }
     }
 }
 
@@ -105,6 +113,13 @@ pub struct Profile {
     pub pools: Vec<Arc<Pool>>,
     pub function: Arc<dyn MatchFunction>,
     pub assigner: Arc<dyn Assigner>,
+}
+
+impl Profile {
+    /// Whether any pool takes this ticket.
+    pub fn admits(&self, ticket: &Ticket, now: Moment) -> bool {
+        self.pools.iter().any(|pool| pool.admits(ticket, now))
+    }
 }
 
 impl std::fmt::Debug for Profile {

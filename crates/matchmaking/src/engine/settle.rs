@@ -7,16 +7,18 @@ use std::sync::atomic::Ordering;
 use base::error::chain;
 use buffa::Message;
 use futures::future::join_all;
+use proto::openmatch;
 use runtime::fault;
 use runtime::telemetry::TraceContext;
 use tokio::time::Instant;
 
 use super::allocate::Servers;
+use super::breaker::Breaker;
 use super::{Inner, Proposed, Tick, call};
 use crate::error::Error;
 use crate::metrics::ProfileLabels;
-use crate::model::{Assignment, Match, MatchId, Moment, TicketId};
-use crate::store::{Assigned, Entry, Group, Outcome, Then};
+use crate::model::{Assignment, Match, MatchId, Moment, Ticket, TicketId};
+use crate::store::{Assigned, AssignerFailure, Assignments, Entry, Group, Outcome, Then};
 use crate::wire;
 
 impl Inner {
@@ -71,24 +73,64 @@ impl Inner {
         Tick { fetched: 0, assigned: all - left.len(), released: left.len(), failures }
     }
 
+    /// Asks the profile's assigner for as many of these matches as it may be asked for.
     async fn find_servers(&self, profile: &str, matches: &Arc<[Match]>) -> Servers {
-        let Some(profile) = self.profiles.iter().find(|known| *known.name == *profile) else {
+        let Some(place) = self.profiles.iter().position(|known| *known.name == *profile) else {
             return Servers::default();
         };
+        let (assigner, breaker) = (self.profiles[place].assigner.clone(), self.breakers[place].clone());
+        let limit = breaker.limit();
+        let asked: Arc<[Match]> =
+            if limit >= matches.len() { matches.clone() } else { matches[..limit].into() };
+        let is_spared = asked.len() < matches.len();
+        if asked.is_empty() {
+            return Servers { is_spared, ..Servers::default() };
+        }
         let started = Instant::now();
-        let assigner = profile.assigner.clone();
         let servers = if assigner.allocator().is_some() {
-            self.allocate(assigner, matches).await
+            self.allocate(assigner, &asked, &breaker).await
         } else {
-            let given = matches.clone();
+            let trial = breaker.begin();
+            let given = asked.clone();
             let work = async move { assigner.assign(&given).await };
             match call(self.config.assigner_timeout, work).await {
-                Ok(found) => Servers { found: found.into_iter().collect(), ..Servers::default() },
+                Ok(found) => {
+                    trial.succeeded();
+                    Servers { found: found.into_iter().collect(), ..Servers::default() }
+                }
                 Err(cause) => Servers::failed("assigner", cause),
             }
         };
         self.metrics.assigner_latency.observe(started.elapsed().as_secs_f64());
-        servers
+        self.report(&breaker, servers.failure.as_ref().map(|(_, cause)| cause)).await;
+        Servers { is_spared, ..servers }
+    }
+
+    /// Lets operators see, at any process, that an assigner fails, or no longer does.
+    async fn report(&self, breaker: &Breaker, cause: Option<&String>) {
+        if !breaker.report(cause.is_some()) && cause.is_none() {
+            return;
+        }
+        let (failures, rest) = breaker.failing();
+        let now = self.clock.now();
+        let reports = breaker.profiles.iter().map(|profile| {
+            let failure = cause.map(|cause| AssignerFailure {
+                profile: profile.to_string(),
+                engine: self.name.to_string(),
+                cause: cause.clone(),
+                failures,
+                failed_at: now.as_millis(),
+                next_at: now.after(rest).as_millis(),
+            });
+            (profile, failure)
+        });
+        for (profile, failure) in reports {
+            if let Err(error) = self.store.report_assigner(&self.name, profile, failure.as_ref()).await {
+                // What is shown to operators is a little old then.
+                tracing::debug!(cause = chain(&error), "the failure of an assigner is not reported");
+                breaker.report(true);
+            }
+        }
     }
 
     /// Returns the matches that were made.
@@ -107,12 +149,21 @@ impl Inner {
         let traceparent =
             trace.headers().find(|(name, _)| *name == "traceparent").map_or("", |(_, value)| value);
         let group = |(made, assignment): &(&Match, &Assignment)| {
-            let assignment = wire::assignment_to_wire(assignment);
+            let shared = wire::assignment_to_wire(assignment);
+            let of_ticket = |ticket: &Arc<Ticket>| wire::assignment_of_ticket(assignment, &ticket.id);
+            let each: Vec<openmatch::Assignment> = match assignment.of_ticket.is_empty() {
+                true => Vec::new(),
+                false => made.tickets.iter().map(of_ticket).collect(),
+            };
+            let assignments = match each.is_empty() {
+                true => Assignments::Shared(shared.encode_to_bytes()),
+                false => Assignments::Each(each.iter().map(Message::encode_to_bytes).collect()),
+            };
             Group {
                 fence: servers.is_fenced.then_some(made.id),
                 tickets: made.tickets.iter().map(|ticket| ticket.id.clone()).collect(),
-                assignment: assignment.encode_to_bytes(),
-                made: wire::made(made, assignment, servers.is_fenced, now, traceparent),
+                assignments,
+                made: wire::made(made, shared, each, servers.is_fenced, now, traceparent),
             }
         };
         let groups: Vec<Group> = found.iter().map(group).collect();
@@ -161,7 +212,7 @@ impl Inner {
         fault::point("matchmaking.recorded");
         let then = if is_recorded { Then::Remove } else { Then::Keep };
         if let Err(error) = self.store.notify(std::slice::from_ref(entry), then).await {
-            tracing::warn!(cause = chain(&error), "players are notified by the recovery");
+            tracing::warn!(outage = "tickets", cause = chain(&error), "players are notified by the recovery");
         }
         fault::point("matchmaking.notified");
     }

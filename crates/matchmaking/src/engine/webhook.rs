@@ -1,37 +1,31 @@
 //! The assigner that asks a service of the game, and gives back the servers that are not used.
 //!
-//! Requests are signed as Standard Webhooks describes it. One that gets no answer, or a passing error, is repeated under the same
-//! `webhook-id` with the same body, so that the service can answer it idempotently.
+//! Requests are signed as Standard Webhooks describes it. A request for the same matches has the same `webhook-id` and the same body, so
+//! that the service can answer it idempotently.
 
 mod answer;
-mod breaker;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use base::error::chain;
-use base::{Backoff, Clock, Timestamp};
+use base::{Clock, Timestamp};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use reqwest::StatusCode;
 use serde::Serialize;
-use tokio::time::Instant;
 use url::Url;
 use webhook::{Id, Secrets};
 
-use self::breaker::Breaker;
 use super::plugins::{Allocated, Allocator, Answer, Assigner, NotAllocated, PluginError};
 use crate::allocation::AbandonedMatch;
 use crate::model::{Assignment, Match, MatchId, Ticket};
+use crate::wire;
 
 /// How much of an answer is read.
 const MAX_ANSWER: usize = 16 << 20;
-/// How often one question is asked, the first time included. Few, because its tickets are held meanwhile.
-const ATTEMPTS: u32 = 5;
-/// Between two attempts.
-const AGAIN: Backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(1));
 
 /// Where the service is.
 #[derive(Clone, Debug)]
@@ -45,8 +39,6 @@ pub struct WebhookConfig {
     pub secrets: Option<Secrets>,
     /// How long one request may take.
     pub timeout: Duration,
-    /// How long all attempts at one question may take.
-    pub deadline: Duration,
 }
 
 /// Asks a service where matches are played.
@@ -55,7 +47,6 @@ pub struct Webhook {
     config: WebhookConfig,
     client: reqwest::Client,
     clock: Clock,
-    breaker: Breaker,
 }
 
 /// Asks for servers.
@@ -77,6 +68,9 @@ struct AskedMatch<'a> {
 #[derive(Serialize)]
 struct AskedTicket<'a> {
     id: &'a str,
+    /// The player, unless an Open Match client made the ticket for nobody that we know.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    user_id: Option<String>,
     /// Milliseconds since the Unix epoch.
     created_at: i64,
     double_args: &'a BTreeMap<String, f64>,
@@ -116,38 +110,20 @@ impl Webhook {
             .timeout(config.timeout)
             .redirect(reqwest::redirect::Policy::none())
             .build()?;
-        Ok(Self { config, client, clock, breaker: Breaker::default() })
+        wire::register_types();
+        Ok(Self { config, client, clock })
     }
 
-    /// Asks until there is an answer, the failure is not a passing one, or the time is over.
+    /// Asks once. Asking again for the same matches is the same request.
     async fn ask(&self, matches: &[Match]) -> Result<Allocated, NotAllocated> {
+        let Some(first) = matches.first() else { return Ok(Allocated::default()) };
         let question =
             Question { r#type: "match.assign", matches: matches.iter().map(asked_match).collect() };
-        let unsent =
-            |error: &(dyn std::error::Error + 'static)| NotAllocated { cause: chain(error), in_doubt: false };
-        let body = Bytes::from(serde_json::to_vec(&question).map_err(|error| unsent(&error))?);
-        let id: Id = MatchId::generate().to_string().parse().map_err(|error| unsent(&error))?;
-        let until = Instant::now() + self.config.deadline;
-        let (mut in_doubt, mut attempts) = (false, 0);
-        loop {
-            attempts += 1;
-            let left = until.saturating_duration_since(Instant::now()).min(self.config.timeout);
-            let failure = match self.post(&self.config.url, &id, body.clone(), left).await {
-                Ok(text) => return answer::judge(matches, &text),
-                Err(failure) => failure,
-            };
-            in_doubt |= failure.in_doubt;
-            let wait = AGAIN.after(attempts);
-            if !failure.is_passing || attempts == ATTEMPTS || Instant::now() + wait >= until {
-                return Err(NotAllocated { cause: failure.cause, in_doubt });
-            }
-            tracing::warn!(
-                assigner = &*self.config.name,
-                cause = failure.cause,
-                attempts,
-                "asking again for the same matches"
-            );
-            tokio::time::sleep(wait).await;
+        let body = serde_json::to_vec(&question).map_err(|error| NotAllocated::unsent(&error))?;
+        let id: Id = format!("assign_{}", first.id).parse().map_err(|error| NotAllocated::unsent(&error))?;
+        match self.post(&self.config.url, &id, body.into(), self.config.timeout).await {
+            Ok(text) => answer::judge(matches, &text),
+            Err(Failure { cause, is_passing, in_doubt }) => Err(NotAllocated { cause, in_doubt, is_passing }),
         }
     }
 
@@ -236,21 +212,8 @@ impl Allocator for Webhook {
         &self.config.name
     }
 
-    fn limit(&self) -> usize {
-        self.breaker.limit()
-    }
-
     fn allocate<'a>(&'a self, matches: &'a [Match]) -> BoxFuture<'a, Result<Allocated, NotAllocated>> {
-        let asking = async {
-            // A call that is given up from outside has failed too.
-            let trial = self.breaker.begin();
-            let answer = self.ask(matches).await;
-            if answer.is_ok() {
-                trial.succeeded();
-            }
-            answer
-        };
-        asking.boxed()
+        self.ask(matches).boxed()
     }
 
     fn give_back<'a>(&'a self, abandoned: &'a AbandonedMatch) -> Answer<'a, ()> {
@@ -270,6 +233,7 @@ fn asked_match(made: &Match) -> AskedMatch<'_> {
 fn asked_ticket(ticket: &Ticket) -> AskedTicket<'_> {
     AskedTicket {
         id: ticket.id.as_str(),
+        user_id: ticket.user.map(|user| user.to_string()),
         created_at: ticket.created.micros() / 1000,
         double_args: &ticket.fields.doubles,
         string_args: &ticket.fields.strings,

@@ -19,6 +19,7 @@ use tower::Service;
 
 use super::Frontend;
 use crate::error::Error;
+use crate::wire;
 
 const SERVICE: &str = "openmatch.FrontendService";
 const METHODS: [&str; 10] = [
@@ -45,7 +46,7 @@ pub(super) const BACKFILL: Error =
     Error::Unimplemented("backfills are not available in this version; tickets are");
 
 pub(super) fn routes(frontend: Frontend) -> Routes {
-    register_types();
+    wire::register_types();
     // What surrounds a ticket in its request is small.
     let size = frontend.config.max_ticket_size + 1024;
     let limits = connectrpc::Limits::default().with_max_message_size(size).with_max_request_body_size(size);
@@ -79,14 +80,6 @@ pub(super) fn routes(frontend: Frontend) -> Routes {
 fn until(drain: Drain, body: ConnectRpcBody) -> Body {
     let ended = async move { drain.requested().await };
     Body::new(StreamBody::new(BodyStream::new(body).take_until(Box::pin(ended))))
-}
-
-/// JSON names the type of an `Any`; without these it cannot be read or written.
-fn register_types() {
-    let mut registry = buffa::type_registry::TypeRegistry::new();
-    buffa_types::register_wkt_types(&mut registry);
-    openmatch::register_types(&mut registry);
-    buffa::type_registry::set_type_registry(registry);
 }
 
 struct Grpc(Frontend);

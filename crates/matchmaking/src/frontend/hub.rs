@@ -140,15 +140,19 @@ impl Hub {
             return;
         };
         let watched = self.watched();
-        for mut made in matches {
-            let ids = std::mem::take(&mut made.ticket_ids);
-            if ids.iter().any(|id| watched.contains_key(id.as_str())) {
-                let signal = Signal::Assigned(response(made.assignment.take().unwrap_or_default()));
-                for id in ids {
-                    if let Some(watched) = watched.get(id.as_str()) {
-                        tell(&watched.watchers, signal.clone());
-                    }
-                }
+        for made in &matches {
+            // Encoded once for all players of a match, unless each has data of their own.
+            let mut shared = None;
+            for (id, assignment) in wire::assignments(made) {
+                let Some(watched) = watched.get(id) else { continue };
+                let signal = || Signal::Assigned(response(assignment.clone()));
+                tell(
+                    &watched.watchers,
+                    match made.ticket_assignments.is_empty() {
+                        true => shared.get_or_insert_with(signal).clone(),
+                        false => signal(),
+                    },
+                );
             }
         }
     }

@@ -95,7 +95,11 @@ impl Error {
         if self.code() == Code::Internal {
             tracing::error!(cause = base::error::chain(self), "matchmaking failed");
         } else if let Self::Store(_) = self {
-            tracing::warn!(cause = base::error::chain(self), "the tickets cannot be reached");
+            tracing::warn!(
+                outage = "tickets",
+                cause = base::error::chain(self),
+                "the tickets cannot be reached"
+            );
         }
     }
 }

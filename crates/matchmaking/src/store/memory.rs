@@ -16,8 +16,8 @@ use tokio::sync::{Notify, broadcast};
 
 use self::players::Owner;
 use super::{
-    Assigned, Deleted, EngineName, Entry, Error, Fetched, Found, Group, MARKED, NewTicket, Outcome, Part,
-    Push, RECOVERY_LEASE, Rules, Seen, Status, Then,
+    Assigned, AssignerFailure, Deleted, EngineName, Entry, Error, FAILURE_KEPT, Fetched, Found, Group,
+    MARKED, NewTicket, Outcome, Part, Push, RECOVERY_LEASE, Rules, Seen, Status, Then,
 };
 use crate::metrics::Metrics;
 use crate::model::{MatchId, TicketId};
@@ -56,6 +56,8 @@ struct State {
     last_entry: u64,
     /// How many bytes the entries have.
     unrecorded: u64,
+    /// By profile. There is one engine.
+    assigner_failures: HashMap<String, AssignerFailure>,
     /// Who has taken entries, and until when.
     taken: Option<(String, Timestamp)>,
 }
@@ -264,8 +266,10 @@ impl Memory {
         for group in groups {
             let outcome = state.outcome(group, self.rules.check_tickets);
             if outcome == Outcome::Assigned {
-                for id in &group.tickets {
-                    state.assign(id, &group.assignment, ends);
+                // The only one is for all of them.
+                let assignments = group.assignments.all().iter();
+                for (id, assignment) in group.tickets.iter().zip(assignments.cycle()) {
+                    state.assign(id, assignment, ends);
                 }
                 made.extend_from_slice(&group.made);
                 tickets.extend_from_slice(&group.tickets);
@@ -369,6 +373,27 @@ impl Memory {
         let (state, _) = self.state();
         let ids = state.queue.iter().take(limit).map(|(_, id)| id.clone()).collect();
         Ok((ids, state.queue.len() as u64))
+    }
+
+    pub(super) async fn report_assigner(
+        &self,
+        _: &EngineName,
+        profile: &str,
+        failure: Option<&AssignerFailure>,
+    ) -> Result<(), Error> {
+        let (mut state, _) = self.state();
+        state.assigner_failures.remove(profile);
+        state.assigner_failures.extend(failure.map(|failure| (profile.to_owned(), failure.clone())));
+        Ok(())
+    }
+
+    pub(super) async fn assigner_failures(&self) -> Result<Vec<AssignerFailure>, Error> {
+        let (mut state, now) = self.state();
+        let is_recent = |failure: &AssignerFailure| {
+            now.distance(Timestamp::from_millis(failure.failed_at)) < FAILURE_KEPT
+        };
+        state.assigner_failures.retain(|_, failure| is_recent(failure));
+        Ok(state.assigner_failures.values().cloned().collect())
     }
 
     pub(super) async fn status(&self, id: &TicketId) -> Result<Status, Error> {

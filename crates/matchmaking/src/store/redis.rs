@@ -1,12 +1,14 @@
 //! Tickets in Redis: the five keys that minimatch documents, and some of our own (see docs/adr/0004).
 
 mod abandoned;
+mod assigners;
 mod error;
 mod events;
 mod keys;
 mod lock;
 mod players;
 mod scripts;
+mod trials;
 
 use std::time::Duration;
 
@@ -31,6 +33,7 @@ use runtime::batch::Batcher;
 
 use self::keys::Keys;
 use self::lock::{Held, Lock};
+pub use self::trials::TRIALS;
 
 /// How many tickets one script may touch: Redis does nothing else meanwhile.
 const BATCH: usize = 1000;
@@ -114,6 +117,7 @@ impl Servers {
         let Some(replica) = &self.others.replica else { return get_many(self.primary(), &keys).await };
         let mut data = get_many(replica.connection.clone(), &keys).await.unwrap_or_else(|error| {
             tracing::warn!(
+                outage = "replica_url",
                 cause = base::error::chain(&error),
                 "the replica does not answer: asking the primary"
             );
@@ -250,6 +254,7 @@ impl Redis {
             // What was fetched is in hand all the same.
             Err::<_, Error>(error) => {
                 tracing::warn!(
+                    outage = "tickets",
                     cause = base::error::chain(&error),
                     "tickets of other programs are adopted later"
                 );
@@ -337,7 +342,9 @@ impl Redis {
             step.arg(check).arg(lifetime).arg(tickets().count());
             for group in groups {
                 let is_fenced = if group.fence.is_some() { "1" } else { "0" };
-                step.arg(group.tickets.len()).arg(is_fenced).arg(&group.assignment[..]).arg(&group.made[..]);
+                let assignments = group.assignments.all();
+                step.arg(group.tickets.len()).arg(is_fenced).arg(&group.made[..]).arg(assignments.len());
+                assignments.iter().for_each(|assignment| step.arg(&assignment[..]).end());
             }
         };
         let (key, obstacles): (Option<String>, Vec<i64>) = self.step(&scripts::ASSIGN, own, add).await?;
@@ -357,10 +364,10 @@ impl Redis {
         let lifetime = self.rules.assigned_ttl.as_millis().to_string();
         let mut copies = ::redis::pipe();
         for made in wire::matches_made(made).unwrap_or_default() {
-            let Some(assignment) = made.assignment.as_option() else { continue };
-            let assignment = buffa::Message::encode_to_vec(assignment);
-            for id in wire::ticket_ids(&made) {
-                let set = copies.cmd("SET").arg(self.keys.assign(&id)).arg(&assignment);
+            for (id, assignment) in wire::assignments(&made) {
+                let Some(id) = TicketId::parse(id) else { continue };
+                let assignment = buffa::Message::encode_to_vec(assignment);
+                let set = copies.cmd("SET").arg(self.keys.assign(&id)).arg(assignment);
                 set.arg("NX").arg("PX").arg(&lifetime).ignore();
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use base::Clock;
 use buffa::Message;
@@ -22,6 +22,8 @@ use crate::world::{World, engine_config};
 
 const TICKETS: usize = 2000;
 const ENGINES: usize = 4;
+/// How long engines go on once all tickets are there.
+const LONGEST: Duration = Duration::from_secs(5);
 
 on_both_stores! {
     whatever_fails_every_ticket_plays_once_or_has_left_or_waits,
@@ -134,11 +136,19 @@ async fn play(world: World) {
         working.push(tokio::spawn(async move {
             let mut ticks = 0;
             let mut last = 0;
-            // Some more once all tickets are there, but not until everybody has played.
-            while last < 25 {
-                engine.tick().await.unwrap();
+            let mut since_all_made = None;
+            // Some more matches once all tickets are there, but not until everybody has played. An assigner that has failed is left alone
+            // for a while, so ticks alone say nothing.
+            while last < 25 && since_all_made.is_none_or(|since: Instant| since.elapsed() < LONGEST) {
+                let tick = engine.tick().await.unwrap();
                 ticks += 1;
-                last += usize::from(all_made.load(Ordering::Relaxed));
+                if all_made.load(Ordering::Relaxed) {
+                    since_all_made.get_or_insert_with(Instant::now);
+                    last += usize::from(tick.assigned > 0);
+                }
+                if tick.assigned == 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
             }
             ticks
         }));

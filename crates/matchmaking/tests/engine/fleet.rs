@@ -295,7 +295,6 @@ fn profile(url: &str, config: &EngineConfig, clock: &Clock) -> Profile {
         abandon_url: url.parse().unwrap(),
         secrets: None,
         timeout: config.assigner_timeout / 3,
-        deadline: config.assigner_timeout.mul_f64(0.9),
     };
     Profile { assigner: Arc::new(Webhook::new(config, clock.clone()).unwrap()), ..duels() }
 }

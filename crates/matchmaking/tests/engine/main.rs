@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that fails here has failed")]
 
 mod allocation;
+mod assigners;
 mod chance;
 mod copying;
 mod faults;

@@ -80,7 +80,11 @@ async fn what_could_not_be_released_is_released_when_the_store_is_back() {
     // The pending timeout is ten minutes: only the engine can give them back.
     eventually("the store answers", PATIENCE, async || world.store.list(1).await).await;
     let tick = engine.tick().await.unwrap();
-    assert_eq!((tick.fetched, tick.assigned), (3, 2), "they are released before others are fetched");
+    assert_eq!(tick.fetched, 3, "they are released before others are fetched");
+    if tick.assigned == 0 {
+        // The assigner failed before, and rests.
+        eventually("they play", PATIENCE, async || engine.tick().await.unwrap().assigned == 2).await;
+    }
     assert_eq!(world.free().await, tickets[2..]);
     assert_assigned_once(&world, &tickets[..2]).await;
 }

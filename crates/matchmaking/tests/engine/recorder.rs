@@ -14,7 +14,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt, StreamExt};
 use matchmaking::engine::{Fifo, Profile};
 use matchmaking::model::{MatchId, TicketId};
-use matchmaking::store::{Entry, Group, Part, Push, Then};
+use matchmaking::store::{Assignments, Entry, Group, Part, Push, Then};
 use matchmaking::{Engine, Operator, Record, Recorder, Recovered};
 use outbox::{Outbox, Relay};
 use prometheus_client::registry::Registry;
@@ -149,7 +149,12 @@ fn group(tickets: &[TicketId]) -> Group {
         ..Default::default()
     };
     let made = MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
-    Group { fence: None, tickets: tickets.to_vec(), assignment: assignment.encode_to_bytes(), made }
+    Group {
+        fence: None,
+        tickets: tickets.to_vec(),
+        assignments: Assignments::Shared(assignment.encode_to_bytes()),
+        made,
+    }
 }
 
 pub(crate) async fn unrecorded(world: &World) -> u64 {

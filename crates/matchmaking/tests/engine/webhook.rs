@@ -12,30 +12,35 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use base::Clock;
+use base::id::Uuid;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use config::{Secret, Setting, Value as Text};
+use futures::StreamExt;
+use http_server::Connection;
 use matchmaking::engine::{EngineConfig, Profile, Tick, Webhook, WebhookConfig};
 use matchmaking::model::TicketId;
+use matchmaking::{Join, Queue};
+use runtime::Drain;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use webhook::Secrets;
 
-use crate::PATIENCE;
 use crate::plugins::duels;
 use crate::world::{World, engine_config};
+use crate::{PATIENCE, on_both_stores};
 
 type Asked = Arc<Mutex<Vec<(HeaderMap, Bytes)>>>;
 type Answer = Arc<dyn Fn(&Value) -> Response + Send + Sync>;
 
 /// A service that notes what it is asked.
-struct Service {
-    url: String,
+pub(crate) struct Service {
+    pub(crate) url: String,
     asked: Asked,
 }
 
 impl Service {
-    async fn start(answer: impl Fn(&Value) -> Response + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(answer: impl Fn(&Value) -> Response + Send + Sync + 'static) -> Self {
         let asked = Asked::default();
         let answer: Answer = Arc::new(answer);
         let state = (asked.clone(), answer);
@@ -46,7 +51,7 @@ impl Service {
         Self { url, asked }
     }
 
-    fn questions(&self) -> Vec<(HeaderMap, Bytes)> {
+    pub(crate) fn questions(&self) -> Vec<(HeaderMap, Bytes)> {
         self.asked.lock().unwrap().clone()
     }
 }
@@ -60,14 +65,13 @@ fn secrets(text: &str) -> Secrets {
     Secrets::from_text(&Secret::parse(&Text::Text(text.to_owned())).unwrap()).unwrap()
 }
 
-fn profile(url: &str, secret: Option<&str>, clock: &Clock) -> Profile {
+pub(crate) fn profile(url: &str, secret: Option<&str>, clock: &Clock) -> Profile {
     let config = WebhookConfig {
         name: "fleet".into(),
         url: url.parse().unwrap(),
         abandon_url: url.parse().unwrap(),
         secrets: secret.map(secrets),
         timeout: Duration::from_secs(10),
-        deadline: Duration::from_secs(10),
     };
     Profile { assigner: Arc::new(Webhook::new(config, clock.clone()).unwrap()), ..duels() }
 }
@@ -82,7 +86,7 @@ fn servers(question: &Value) -> Vec<Value> {
     matches.map(server).collect()
 }
 
-fn all(question: &Value) -> Response {
+pub(crate) fn all(question: &Value) -> Response {
     axum::Json(json!({ "assignments": servers(question) })).into_response()
 }
 
@@ -125,6 +129,69 @@ async fn the_service_is_told_what_it_needs_and_its_answer_is_written() {
     assert_eq!(serde_json::from_slice::<Value>(&body).unwrap(), expected);
     assert_eq!(headers["content-type"], "application/json");
     assert!(!headers.contains_key("webhook-signature"), "without a secret nothing is signed");
+}
+
+on_both_stores! {
+    the_service_is_given_the_players_and_gives_each_data_of_their_own,
+}
+
+/// The data reaches the ticket of its player and the streams that watch it, and nobody else.
+async fn the_service_is_given_the_players_and_gives_each_data_of_their_own(world: World) {
+    let answer = |question: &Value| {
+        let mut items = servers(question);
+        let tickets = question["matches"][0]["tickets"].as_array().unwrap();
+        let admit = |ticket: &Value| {
+            let token = format!("for {}", ticket["user_id"].as_str().unwrap());
+            json!({ "id": ticket["id"], "extensions": { "token": token } })
+        };
+        items[0]["extensions"] = json!({ "map": "dust" });
+        items[0]["tickets"] = tickets.iter().map(admit).collect();
+        axum::Json(json!({ "assignments": items })).into_response()
+    };
+    let service = Service::start(answer).await;
+    let engine = world.engine_with(
+        vec![profile(&service.url, None, &world.clock)],
+        EngineConfig { assigner_timeout: PATIENCE, ..engine_config() },
+    );
+    let queue = |name: &str| (name.to_owned(), Queue::default());
+    let players = world.players([queue("duel")]);
+    let users = [1, 2].map(Uuid::from_u128);
+    let connection = Connection::new(([127, 0, 0, 1], 1).into(), Drain::new());
+    let (drain, frontend) = (Drain::new(), world.frontend.clone());
+    let listening = tokio::spawn({
+        let drain = drain.clone();
+        async move { frontend.run(drain).await.unwrap() }
+    });
+    let mut watching = Vec::new();
+    for user in users {
+        let join = Join { queue: "duel".to_owned(), ..Join::default() };
+        let id = players.join(user, join).await.unwrap().ticket.id;
+        let stream = players.watch(user, id.as_str(), &connection).await.unwrap();
+        watching.push((user, id, Box::pin(stream)));
+    }
+    assert_eq!(engine.tick().await.unwrap().assigned, 2);
+    let text =
+        |text: String| json!({ "@type": "type.googleapis.com/google.protobuf.StringValue", "value": text });
+    for (user, id, mut stream) in watching {
+        let expected = json!({ "map": text("dust".to_owned()), "token": text(format!("for {user}")) });
+        let ticket = players.ticket(user, id.as_str()).await.unwrap();
+        assert_eq!(Value::Object(ticket.assignment.unwrap().extensions), expected, "by REST");
+        let seen = async {
+            loop {
+                if let Some(assignment) = stream.next().await.unwrap().unwrap().assignment {
+                    return assignment;
+                }
+            }
+        };
+        let seen = tokio::time::timeout(PATIENCE, seen).await.unwrap();
+        assert_eq!(Value::Object(seen.extensions), expected, "by stream");
+        let wire = world.assignment(&id).await;
+        assert_eq!(wire.extensions.len(), 2, "by gRPC");
+    }
+    let made = &world.made().await[0];
+    assert_eq!(made.assignment.extensions.len(), 1, "what is one player's is not the match's");
+    drain.request();
+    listening.await.unwrap();
 }
 
 #[tokio::test]
@@ -284,7 +351,6 @@ async fn a_service_that_takes_too_long_is_given_up() {
         abandon_url: service.url.parse().unwrap(),
         secrets: None,
         timeout: Duration::from_millis(50),
-        deadline: Duration::from_millis(50),
     };
     let assigner = Arc::new(Webhook::new(config, world.clock.clone()).unwrap());
     let config = EngineConfig { assigner_timeout: PATIENCE, ..engine_config() };

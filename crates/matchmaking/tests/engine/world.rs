@@ -266,6 +266,11 @@ impl World {
         connection(&self.store, id).await
     }
 
+    /// The assignment as clients of Open Match get it.
+    pub(crate) async fn assignment(&self, id: &TicketId) -> Assignment {
+        self.frontend.get(id.as_str()).await.unwrap().assignment.into_option().unwrap()
+    }
+
     pub(crate) async fn is_assigned(&self, id: &TicketId) -> bool {
         self.connection(id).await.is_some()
     }

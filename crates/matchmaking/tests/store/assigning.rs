@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use futures::future::join_all;
 use matchmaking::model::TicketId;
-use matchmaking::store::{Found, Group, Outcome, Seen};
+use matchmaking::store::{Assignments, Found, Group, Outcome, Seen};
 use testkit::eventually;
 use tokio::sync::Barrier;
 
-use crate::setup::{PATIENCE, Setup, Tickets, connection, group, id, ids, matches, shuffled, sorted, ticket};
+use crate::setup::{
+    PATIENCE, Setup, Tickets, connection, group, id, ids, matches, only, shuffled, sorted, ticket,
+};
 
 for_every_store! {
     a_match_gives_its_tickets_their_assignment_and_takes_them_out,
+    each_ticket_of_a_match_can_have_an_assignment_of_its_own,
     a_ticket_and_its_assignment_are_gone_after_the_assigned_ttl,
     an_assigned_ticket_lives_as_long_as_its_assignment,
     a_match_with_a_ticket_in_the_way_is_refused_alone_and_names_it,
@@ -262,7 +265,7 @@ async fn is_consistent(tickets: &Tickets, made: &[Group], count: usize) {
     let all = ids(0..count);
     for (id, seen) in all.iter().zip(tickets.look(&all).await.unwrap()) {
         match match_of.get(id) {
-            Some(group) => assert_eq!(seen, Seen::Assigned(group.assignment.clone()), "{id}"),
+            Some(group) => assert_eq!(seen, Seen::Assigned(only(group)), "{id}"),
             None => assert_eq!(seen, Seen::Waiting, "{id}"),
         }
     }
@@ -331,4 +334,20 @@ async fn engines_that_fetch_and_assign_at_once_never_share_a_ticket(setup: Setup
     let made: Vec<Group> = join_all(engines).await.into_iter().flat_map(Result::unwrap).collect();
     assert!(made.len() > 100, "{}", made.len());
     is_consistent(&tickets, &made, COUNT).await;
+}
+
+async fn each_ticket_of_a_match_can_have_an_assignment_of_its_own(setup: Setup) {
+    let tickets = setup.open().await;
+    let other = tickets.elsewhere().await;
+    tickets.create_all(0..5).await;
+    let own = |name: &str| only(&group(name, Vec::new()));
+    let each = Group {
+        assignments: Assignments::Each(vec![own("for 1"), own("for 3")]),
+        ..group("each", ids([1, 3]))
+    };
+    let groups = [group("before", ids([0])), each, group("after", ids([2, 4]))];
+    assert_eq!(tickets.assign(&groups).await.unwrap(), vec![Outcome::Assigned; 3]);
+    for (number, name) in [(0, "before"), (1, "for 1"), (2, "after"), (3, "for 3"), (4, "after")] {
+        assert_eq!(other.connection_of(&id(number)).await.as_deref(), Some(name), "ticket {number}");
+    }
 }

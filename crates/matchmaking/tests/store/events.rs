@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use futures::StreamExt;
 use matchmaking::store::{Deleted, Outcome, Part, Push, RECOVERY_LEASE, Seen, Then};
-use testkit::eventually;
+use testkit::{Redis, eventually, need};
 
 use crate::setup::{PATIENCE, Setup, group, id, ids, matches, names};
 
@@ -235,4 +235,30 @@ async fn no_ticket_is_handed_out_while_too_much_is_unrecorded(setup: Setup) {
     let entries = tickets.entries().await;
     tickets.notify(&entries, Then::Remove).await.unwrap();
     assert_eq!(tickets.take(1000).await, ids(made..1000));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_consumer_group_of_relays_that_are_gone_goes_after_what_they_left() {
+    let tickets = Setup::script(need!(Redis::shared().await)).open().await;
+    let (mut raw, events) = (tickets.raw().await, tickets.key("matchEvents"));
+    // As a relay of an earlier version left it that died with an entry in hand.
+    raw.ask::<()>(&["XGROUP", "CREATE", &events, "relay", "0", "MKSTREAM"]).await;
+    tickets.create_all(0..1).await;
+    tickets.assign(&[group("match", ids([0]))]).await.unwrap();
+    let read = ["XREADGROUP", "GROUP", "relay", "gone", "COUNT", "1", "STREAMS", &events, ">"];
+    raw.ask::<redis::Value>(&read).await;
+    let pending = ["XPENDING", &events, "relay", "-", "+", "10"];
+    assert_eq!(raw.ask::<Vec<redis::Value>>(&pending).await.len(), 1);
+
+    let take =
+        async || tickets.take_unrecorded("recorder", 10, Duration::ZERO, Part::default()).await.unwrap();
+    let left = take().await;
+    assert_eq!(names(&left), ["match"], "what it had in hand is recorded");
+    tickets.notify(&left, Then::Remove).await.unwrap();
+    assert!(take().await.is_empty());
+    assert!(
+        raw.ask::<Vec<redis::Value>>(&["XINFO", "GROUPS", &events]).await.is_empty(),
+        "the group is gone"
+    );
+    assert!(take().await.is_empty(), "and is not missed");
 }

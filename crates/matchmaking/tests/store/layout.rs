@@ -8,7 +8,7 @@ use matchmaking::store::{Outcome, RECOVERY_LEASE, Then};
 use testkit::{Redis, need};
 use tokio::sync::Notify;
 
-use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids, ticket};
+use crate::setup::{PATIENCE, Raw, Setup, Tickets, group, id, ids, only, ticket};
 
 const SETS: [&str; 2] = ["allTickets", "ticketQueue"];
 
@@ -76,7 +76,7 @@ async fn an_assigned_ticket_has_a_shorter_life_and_left_the_sets() {
         tickets.assign(std::slice::from_ref(&made)).await.unwrap();
         let keys = ["assign:t00000", "assign:t00001", "matchEvents", "t00000", "t00001"];
         assert_eq!(tickets.keys().await, keys);
-        assert_eq!(raw.get(&tickets.key("assign:t00000")).await.unwrap(), made.assignment);
+        assert_eq!(raw.get(&tickets.key("assign:t00000")).await.unwrap(), only(&made));
         assert_eq!(raw.get(&tickets.key("t00000")).await.unwrap(), ticket(0).data);
         for key in ["assign:t00000", "assign:t00001", "t00000", "t00001"] {
             let life = ttl(&mut raw, &tickets.key(key)).await;

@@ -40,6 +40,7 @@ macro_rules! for_every_store {
 }
 
 mod abandoning;
+mod assigners;
 mod assigning;
 mod cancelling;
 mod declared_keys;

@@ -5,7 +5,7 @@ use matchmaking::store::{Deleted, Outcome, Seen};
 use proto::openmatch;
 use testkit::{Redis, need};
 
-use crate::setup::{Raw, Setup, Tickets, data, group, id, ids, shuffled, ticket};
+use crate::setup::{Raw, Setup, Tickets, data, group, id, ids, only, shuffled, ticket};
 
 async fn both(redis: &Redis) -> [Tickets; 2] {
     [Setup::script(redis).open().await, Setup::lock(redis).open().await]
@@ -126,7 +126,7 @@ async fn its_matches_stand() {
         let theirs = group("theirs", ids([0]));
         // It is done with the first; for the second it has only written the assignment so far.
         for number in 0..2 {
-            raw.set(&tickets.key(&format!("assign:{}", id(number))), &theirs.assignment, 60).await;
+            raw.set(&tickets.key(&format!("assign:{}", id(number))), &only(&theirs), 60).await;
         }
         for command in ["SREM", "ZREM"] {
             let key = if command == "SREM" { "allTickets" } else { "proposed_ticket_ids" };

@@ -5,7 +5,7 @@ use std::time::Duration;
 use matchmaking::store::{Deleted, Entry, Found, Outcome, Redises, Seen, Then};
 use testkit::{Redis, eventually, need};
 
-use crate::setup::{PATIENCE, Raw, Setup, Tickets, connection, data, group, id, ids, matches, ticket};
+use crate::setup::{PATIENCE, Raw, Setup, Tickets, connection, data, group, id, ids, matches, only, ticket};
 
 const TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -38,8 +38,8 @@ async fn assignments_are_copied_to_their_own_server_and_read_there() {
     assert_eq!(outcomes, [Outcome::Assigned, Outcome::Refused(id(3))]);
 
     let key = tickets.key("assign:t00000");
-    assert_eq!(there.get(&key).await.unwrap(), made.assignment);
-    assert_eq!(here.get(&key).await.unwrap(), made.assignment, "the truth is with the ticket");
+    assert_eq!(there.get(&key).await.unwrap(), only(&made));
+    assert_eq!(here.get(&key).await.unwrap(), only(&made), "the truth is with the ticket");
     let life: u64 = there.ask(&["PTTL", &key]).await;
     assert!((50_000..=60_000).contains(&life), "{life}");
     let mut copies: Vec<String> = there.ask(&["KEYS", "*"]).await;
@@ -47,7 +47,7 @@ async fn assignments_are_copied_to_their_own_server_and_read_there() {
     assert_eq!(copies, [key.clone(), tickets.key("assign:t00001")]);
 
     // It is the copy that is read.
-    there.set(&key, &group("copy", vec![]).assignment, 60).await;
+    there.set(&key, &only(&group("copy", vec![])), 60).await;
     assert_eq!(tickets.connection_of(&id(0)).await.as_deref(), Some("copy"));
     let Seen::Assigned(seen) = tickets.look(&ids([0])).await.unwrap().remove(0) else { panic!("no copy") };
     assert_eq!(connection(&seen), "copy");

@@ -14,7 +14,9 @@ use bytes::Bytes;
 use futures::future::join_all;
 use live::Live;
 use matchmaking::model::{Moment, TicketId};
-use matchmaking::store::{Coordination, Entry, Group, NewTicket, Outcome, Part, Redises, Rules, Then};
+use matchmaking::store::{
+    Assignments, Coordination, Entry, Group, NewTicket, Outcome, Part, Redises, Rules, Then,
+};
 use matchmaking::{Frontend, FrontendConfig, Join, Metrics, PlayerTicket, Players, Queue, Store};
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
@@ -310,7 +312,15 @@ pub(crate) fn group(name: &str, tickets: Vec<TicketId>) -> Group {
         ..Default::default()
     };
     let made = playhouse::MatchesMade { matches: vec![made], ..Default::default() }.encode_to_bytes();
-    Group { fence: None, tickets, assignment: assignment.encode_to_bytes(), made }
+    Group { fence: None, tickets, assignments: Assignments::Shared(assignment.encode_to_bytes()), made }
+}
+
+/// The assignment that all tickets of a match get.
+pub(crate) fn only(group: &Group) -> Bytes {
+    match &group.assignments {
+        Assignments::Shared(assignment) => assignment.clone(),
+        Assignments::Each(each) => panic!("{each:?}"),
+    }
 }
 
 /// The connection of an encoded assignment.

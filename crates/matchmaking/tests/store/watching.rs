@@ -4,7 +4,7 @@ use futures::StreamExt;
 use futures::stream::BoxStream;
 use matchmaking::store::{Push, Seen};
 
-use crate::setup::{PATIENCE, Setup, group, id, ids, matches};
+use crate::setup::{PATIENCE, Setup, group, id, ids, matches, only};
 
 for_every_store! {
     every_listener_is_told_of_matches_and_of_those_who_left,
@@ -46,7 +46,7 @@ async fn a_look_tells_what_became_of_each_ticket(setup: Setup) {
     tickets.assign(std::slice::from_ref(&one)).await.unwrap();
     tickets.delete(&id(2)).await.unwrap();
     tickets.deindex(&id(3)).await.unwrap();
-    let assigned = Seen::Assigned(one.assignment);
+    let assigned = Seen::Assigned(only(&one));
     let seen = tickets.look(&ids([2, 1, 0, 99, 3, 1])).await.unwrap();
     assert_eq!(seen, [Seen::Gone, assigned.clone(), Seen::Waiting, Seen::Gone, Seen::Waiting, assigned]);
     assert_eq!(tickets.look(&[]).await.unwrap(), []);
@@ -61,7 +61,7 @@ async fn a_look_at_thousands_keeps_their_order(setup: Setup) {
     assert_eq!(seen.len(), 2500);
     for (number, seen) in seen.into_iter().enumerate() {
         let expected = match number % 4 {
-            0 => Seen::Assigned(made.assignment.clone()),
+            0 => Seen::Assigned(only(&made).clone()),
             2 => Seen::Waiting,
             _ => Seen::Gone,
         };

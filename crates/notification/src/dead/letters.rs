@@ -8,6 +8,7 @@ use db::Tx;
 use work_queue::{New, Queue, Unfit};
 
 use super::{BROADCAST, KINDS};
+use crate::model::Channel;
 use crate::service::Made;
 use crate::{Error, Notifications, store};
 
@@ -90,6 +91,14 @@ impl Notifications {
         let letter = self.letter(id).await?;
         if self.queue_of(&letter).is_none() {
             return self.replay_event(&letter).await;
+        }
+        if let Ok(Channel::Webhook(name)) = letter.destination.parse()
+            && let Some((since, cause)) = self.webhooks().disabled(&name).await?
+        {
+            let since = since.to_rfc3339();
+            return Err(Error::Unfit(format!(
+                "its destination is disabled since {since} ({cause}): enable it first with `playhouse webhooks enable {name}`"
+            )));
         }
         self.replay_item(id, after).await?;
         Ok(Made::default())

@@ -14,7 +14,7 @@ use db::Db;
 use futures::future::join_all;
 use serde_json::json;
 use webhook::{Destination, Message, Sent};
-use work_queue::{Handler, Item, Outcome, Queue};
+use work_queue::{Handler, Item, Outcome, Queue, Resting};
 
 use crate::model::{Channel, Notification};
 use crate::{Error, store};
@@ -38,6 +38,8 @@ pub struct Shown {
     pub name: String,
     /// Since when it is disabled, and why.
     pub disabled: Option<(Timestamp, String)>,
+    /// Until when it is left alone after a failure, and how many deliveries wait.
+    pub resting: Option<Resting>,
 }
 
 impl Webhooks {
@@ -63,11 +65,25 @@ impl Webhooks {
         ToWebhooks { webhooks: self.clone(), queue }
     }
 
-    /// All destinations, with those that are disabled.
-    pub async fn list(&self) -> Result<Vec<Shown>, Error> {
+    /// All destinations, with those that are disabled or rest. Every process gives the same answer: what waits for a destination is
+    /// put off in the database.
+    pub(super) async fn list(&self, queue: &Queue) -> Result<Vec<Shown>, Error> {
         let mut disabled = store::disabled(&self.0.db).await?;
-        let shown = |name: &str| Shown { name: name.to_owned(), disabled: disabled.remove(name) };
-        Ok(self.names().map(shown).collect())
+        let mut shown = Vec::new();
+        for name in self.names() {
+            let resting = queue.resting(&Channel::Webhook(name.to_owned()).to_string()).await?;
+            shown.push(Shown { name: name.to_owned(), disabled: disabled.remove(name), resting });
+        }
+        Ok(shown)
+    }
+
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.destinations.contains_key(name)
+    }
+
+    /// Returns since when a destination is disabled, and why.
+    pub(crate) async fn disabled(&self, name: &str) -> Result<Option<(Timestamp, String)>, Error> {
+        Ok(store::disabled(&self.0.db).await?.remove(name))
     }
 
     /// Enables a destination. Returns whether it was disabled.
@@ -133,14 +149,27 @@ impl ToWebhooks {
     /// What waits for the destination need not be looked at before it is asked again.
     async fn put_off(&self, key: &str, rest: Duration) {
         if let Err(error) = self.queue.put_off(key, rest).await {
-            tracing::warn!(cause = chain(&error), key, "what waits for a destination was not put off");
+            tracing::warn!(
+                outage = "sql",
+                cause = chain(&error),
+                key,
+                "what waits for a destination was not put off"
+            );
         }
     }
 
     async fn gone(&self, name: &str, cause: String) -> Outcome {
         match store::disable(&self.webhooks.0.db, name, &cause).await {
-            Ok(()) => {
-                tracing::error!(destination = name, cause, "the destination is gone and is disabled");
+            Ok(is_news) => {
+                // Requests that were under way hear the same.
+                if is_news {
+                    tracing::error!(
+                        destination = name,
+                        cause,
+                        "a webhook destination is gone and is disabled: when it is back, `playhouse webhooks enable {name}` and then \
+                         `playhouse dlq replay --destination webhook:{name}`"
+                    );
+                }
                 Outcome::Failed(cause)
             }
             Err(error) => Outcome::Again(chain(&error)),

@@ -19,8 +19,8 @@ pub(crate) async fn disabled(db: &Db) -> Result<HashMap<String, (Timestamp, Stri
     db.bounded(reading).await
 }
 
-/// Disables a destination from now on, unless it is disabled already.
-pub(crate) async fn disable(db: &Db, name: &str, cause: &str) -> Result<(), Error> {
+/// Disables a destination from now on, unless it is disabled already. Returns whether it was enabled.
+pub(crate) async fn disable(db: &Db, name: &str, cause: &str) -> Result<bool, Error> {
     let ignore = db.dialect().pick("INSERT OR IGNORE", "INSERT IGNORE");
     let text = AssertSqlSafe(format!(
         "{ignore} INTO notification_destination (name, disabled_at, cause) VALUES (?, {}, ?)",
@@ -28,10 +28,11 @@ pub(crate) async fn disable(db: &Db, name: &str, cause: &str) -> Result<(), Erro
     ));
     let disabling = async {
         let mut tx = db.begin().await?;
-        db::on!(tx, connection => {
-            sqlx::query(text).bind(name).bind(cause).execute(connection).await?;
+        let disabled = db::on!(tx, connection => {
+            sqlx::query(text).bind(name).bind(cause).execute(connection).await?.rows_affected()
         });
-        tx.commit().await
+        tx.commit().await?;
+        Ok(disabled > 0)
     };
     db.bounded(disabling).await
 }

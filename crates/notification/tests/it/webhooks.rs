@@ -94,7 +94,7 @@ async fn a_destination_that_is_gone_is_disabled(place: &SqlPlace) {
     sell(&house, uuid(1), &["1"]).await;
     let working = house.deliver();
     letters(&house, 1).await;
-    let shown = house.notifications.webhooks().list().await.unwrap();
+    let shown = house.notifications.deliveries().destinations().await.unwrap();
     assert!(shown[0].name == "gone" && shown[0].disabled.as_ref().unwrap().1.contains("410"), "{shown:?}");
     assert!(shown[1].name == "shop" && shown[1].disabled.is_none());
     // Also in a process that knows nothing of it.
@@ -159,6 +159,14 @@ async fn letters_are_replayed_at_a_rate(place: &SqlPlace) {
     let working = house.deliver();
     letters(&house, 20).await;
     working.stop().await;
+    let stay = house.notifications.replay_some(&Letters::default(), 100, 1000).await.unwrap();
+    assert_eq!(
+        (stay.replayed, stay.failed.len()),
+        (0, 20),
+        "the destination is disabled: each would die again"
+    );
+    assert!(stay.failed[0].1.contains("`playhouse webhooks enable shop`"), "{:?}", stay.failed[0]);
+    assert!(house.notifications.webhooks().enable("shop").await.unwrap());
     let before = house.db.now().await.unwrap().as_millis();
     assert_eq!(house.notifications.replay_some(&Letters::default(), 100, 2).await.unwrap().replayed, 20);
     let after = house.db.now().await.unwrap().as_millis();

@@ -78,6 +78,10 @@ impl Source {
         &self.issuer
     }
 
+    pub(super) async fn ping(&self) -> Result<(), Error> {
+        self.http.get("discovery", &self.place).await.map(drop)
+    }
+
     /// What is known. Waits only if nothing is; what is old is asked for anew behind the caller's back.
     pub(super) async fn known(self: &Arc<Self>) -> Result<Arc<Known>, Error> {
         let Some(known) = self.last() else {
@@ -138,7 +142,7 @@ impl Source {
             let before = this.last();
             let fetched = this.fetch().await;
             if let Err(error) = &fetched {
-                tracing::warn!(issuer = %this.issuer, error = chain(error), "no keys from the issuer");
+                tracing::warn!(outage = "issuer", issuer = %this.issuer, error = chain(error), "no keys from the issuer");
             }
             let is_news =
                 |known: &Arc<Known>| before.is_none_or(|before| known.keys.has_more_than(&before.keys));

@@ -10,7 +10,7 @@ use crate::answer;
 use crate::cli::{Allocations, AllocationsCommand};
 
 pub(super) async fn run(args: Allocations) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let (found, shown) = match &args.what {
         AllocationsCommand::List { state, limit } => {
             let found = admin.ask(Method::GET, &format!("/allocations?state={state}&limit={limit}")).await?;

@@ -16,7 +16,7 @@ use crate::cli::{Broadcasts, BroadcastsCommand};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: Broadcasts) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let say = |found: &Value, words: fn(&Value) -> String| {
         if args.at.json { found.to_string() } else { words(found) }
     };

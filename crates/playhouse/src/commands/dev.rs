@@ -1,22 +1,28 @@
 //! `playhouse dev`
 
+use std::fs::OpenOptions;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use ::config::Layers;
 use anyhow::Context;
 
 use http_server::{ConfiguredCaller, TokenHash};
+use operators::ConfiguredOperator;
 
 use super::token::new_token;
-use super::{Misuse, Outcome, environment, serve, settings, with_set};
+use super::{Misuse, Outcome, TOKEN_VARIABLE, environment, serve, settings, with_set};
 use crate::cli::Dev;
-use crate::listeners::Addresses;
+use crate::listeners::{Addresses, DevTokens};
 use crate::services::SERVICES;
 use crate::{REFERENCE, Settings, VERSION, answer};
 
 /// What `dev` decides by itself.
 const DECIDED: [(&str, &str); 4] =
     [("db.migrate", "true"), ("hot.url", "memory:"), ("bus.url", "memory:"), ("process.roles", "all")];
+
+/// The file in the data folder that has the token of the operator.
+const TOKEN_FILE: &str = "operator-token";
 
 pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
     let decided = |key: &str| key == "db.url" || DECIDED.iter().any(|(decided, _)| *decided == key);
@@ -29,14 +35,20 @@ pub(super) fn run(args: Dev) -> anyhow::Result<Outcome> {
     let data = temporary.as_ref().map_or(args.data.as_path(), |folder| folder.path());
     let mut settings = settings(layers(&args, data)?)?.config;
     SERVICES.iter().for_each(|service| service.prepare_dev(&mut settings.shared));
-    let token = settings.callers.is_empty().then(|| add_demo_caller(&mut settings));
+    let service = settings.callers.is_empty().then(|| add_demo_caller(&mut settings));
+    let token_file = std::path::absolute(data.join(TOKEN_FILE))?;
+    let operator = add_operator(&mut settings, &token_file);
+    let tokens = DevTokens { service, operator };
     let kept = (!args.ephemeral).then(|| data.display().to_string());
     let print = args.print.print_addresses;
     serve::run_process(settings, move |addresses| {
+        // Not before: a second process on the same folder fails to start, and must not replace the token of the first one.
+        let written = write_secret(&token_file, &tokens.operator);
+        written.with_context(|| format!("cannot write the operator token to {}", token_file.display()))?;
         answer(&if print {
-            addresses.to_json(token.as_deref())
+            addresses.to_json(Some(&tokens))
         } else {
-            banner(addresses, kept.as_deref(), token.as_deref())
+            banner(addresses, kept.as_deref(), tokens.service.as_deref())
         })
     })
 }
@@ -70,6 +82,31 @@ fn add_demo_caller(settings: &mut Settings) -> String {
     let caller = ConfiguredCaller { token_hash: TokenHash::of(&token), may: SERVICES.rights() };
     settings.callers.insert("dev".to_owned(), caller);
     token
+}
+
+/// Adds an operator, whose token commands of this user find by themselves: in a file that nobody else can read. The token is new at each
+/// start, unless the environment has one.
+fn add_operator(settings: &mut Settings, token_file: &Path) -> String {
+    let given = std::env::var(TOKEN_VARIABLE).ok().filter(|token| !token.trim().is_empty());
+    let token = given.map_or_else(new_token, |token| token.trim().to_owned());
+    let mut config = settings.shared.get::<operators::Config>().clone();
+    let operator = ConfiguredOperator { token_hash: TokenHash::of(&token), read_only: false };
+    config.operators.insert("dev".to_owned(), operator);
+    config.token_file = Some(token_file.to_owned());
+    settings.shared.put(config);
+    token
+}
+
+/// Writes a file that only its owner can read, from the first byte on.
+fn write_secret(file: &Path, secret: &str) -> std::io::Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+    // One that is there may have been readable for others, and opening it does not change that.
+    match std::fs::remove_file(file) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file)?;
+    writeln!(opened, "{secret}")
 }
 
 fn banner(addresses: &Addresses, data: Option<&str>, token: Option<&str>) -> String {

@@ -19,7 +19,7 @@ const PAGE: u32 = 100;
 const COUNTED: u32 = 1_000;
 
 pub(super) async fn run(args: Dlq) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let shown = match args.what {
         DlqCommand::List { fits, limit } => {
             let found = admin.ask(Method::GET, &format!("/dlq?limit={limit}{}", fits.query())).await?;

@@ -4,8 +4,12 @@ use base::Clock;
 use base::finding::{Finding, Verdict};
 use service::{Examined, StoreConfigs};
 
-use super::{Outcome, layers, settings};
-use crate::cli::Doctor;
+use reqwest::Method;
+use serde_json::Value;
+
+use super::admin::Admin;
+use super::{Outcome, items, layers, settings, text};
+use crate::cli::{AsOperator, Doctor, From};
 use crate::services::{SERVICES, migrations};
 use crate::{Settings, answer};
 
@@ -16,6 +20,7 @@ pub(super) async fn run(args: Doctor) -> anyhow::Result<Outcome> {
     for service in SERVICES.iter() {
         examined.extend(service.examine(&settings.shared, &clock).await);
     }
+    examined.extend(examine_fleet(&settings, &args.from).await);
     for Examined { name, place, findings } in &examined {
         answer(&format!("{name:<8} {place}"))?;
         for finding in findings {
@@ -36,9 +41,42 @@ async fn examine_stores(settings: &Settings, clock: &Clock) -> Vec<Examined> {
     vec![
         examined("db", db.url.to_string(), db::examine(db, &migrations(), clock).await),
         examined("locks", locks_at(settings), examine_locks(settings).await),
-        examined("hot", redis_store.url.to_string(), redis_store::examine(redis_store, clock).await),
+        examined(
+            "redis",
+            redis_store.url.to_string(),
+            redis_store::examine(redis_store, &SERVICES.scripts(), clock).await,
+        ),
         examined("bus", bus.url.to_string(), bus::examine(bus, clock).await),
     ]
+}
+
+/// Judges the fleet as `playhouse status` does: a process that runs is asked. If none answers, the database knows at least who runs.
+async fn examine_fleet(settings: &Settings, from: &From) -> Option<Examined> {
+    let config: &fleet::Config = settings.shared.get();
+    let (running, findings) = fleet::examine(&settings.shared.stores.db, &config.expected).await?;
+    for process in &running {
+        // Without an operator token in the environment the rows have to do.
+        let Ok(admin) = Admin::find(Some(&process.admin), from, &AsOperator::default()) else { break };
+        if let Ok(status) = admin.ask(Method::GET, "/status").await {
+            let findings = items(&status, "findings").iter().map(finding).collect();
+            return Some(Examined { name: "status", place: admin.url().to_owned(), findings });
+        }
+    }
+    // Before the first start, and beside an embedded store that no process has, nothing is wrong.
+    if running.is_empty() && settings.shared.stores.db.url.is_embedded() {
+        return None;
+    }
+    Some(Examined { name: "fleet", place: "rows of db".to_owned(), findings })
+}
+
+fn finding(shown: &Value) -> Finding {
+    let what = format!("{}: {}", text(&shown["part"]), text(&shown["what"]));
+    let advice = shown["advice"].as_str().unwrap_or_default();
+    match text(&shown["verdict"]) {
+        "good" => Finding::good(what),
+        "warning" => Finding::warning(what, advice),
+        _ => Finding::failure(what, advice),
+    }
 }
 
 fn locks_at(settings: &Settings) -> String {

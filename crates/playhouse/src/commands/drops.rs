@@ -21,7 +21,7 @@ use crate::cli::{CreateDrop, Drops, DropsCommand, Switch, WhichDrop};
 const INTERVAL: Duration = Duration::from_secs(1);
 
 pub(super) async fn run(args: Drops) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let desk = Desk { admin, json: args.at.json };
     match &args.what {
         DropsCommand::Create(new) => {
@@ -132,9 +132,6 @@ impl Desk {
         words: fn(&Value) -> String,
     ) -> anyhow::Result<Outcome> {
         let complete = |mut request: reqwest::RequestBuilder| {
-            if let Some(operator) = operator() {
-                request = request.header("x-operator", operator);
-            }
             if let Some(key) = key {
                 request = request.header("idempotency-key", key);
             }
@@ -171,12 +168,6 @@ fn encoded(text: &str) -> String {
 /// A key that no other request has.
 fn new_key() -> String {
     Uuid::new_v4().to_string()
-}
-
-/// Who runs this command, for the ledger.
-fn operator() -> Option<String> {
-    let is_name = |name: &String| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic());
-    ["USER", "LOGNAME"].into_iter().filter_map(|name| std::env::var(name).ok()).find(is_name)
 }
 
 fn moment(option: &str, text: &str) -> Result<Timestamp, Misuse> {

@@ -28,7 +28,9 @@ pub(super) async fn run(args: cli::Locks) -> anyhow::Result<Outcome> {
         LocksCommand::Simulate { ids, buckets, held } => {
             simulate(Question { ids, buckets: buckets.unwrap_or(settings.locks.buckets), held })
         }
-        LocksCommand::Hot { limit, admin } => hot::run(&args.from, admin.as_deref(), limit, server).await,
+        LocksCommand::Hot { limit, admin, operator } => {
+            hot::run(&args.from, admin.as_deref(), &operator, limit, server).await
+        }
         LocksCommand::Matrix => matrix(&settings.locks, server).await,
     }
 }

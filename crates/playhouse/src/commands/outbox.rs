@@ -14,7 +14,7 @@ use crate::answer;
 use crate::cli::{Outbox, OutboxCommand, WhichEvents};
 
 pub(super) async fn run(args: Outbox) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let ask = async |method: Method, path: String| admin.ask(method, &path).await;
     let shown = match &args.what {
         OutboxCommand::List { state, limit } => {
@@ -84,7 +84,7 @@ fn decided(found: &Value, what: &str) -> String {
 }
 
 /// A time, or how long ago it was.
-fn moment(option: &str, since: &str, now: Timestamp) -> Result<Timestamp, Misuse> {
+pub(super) fn moment(option: &str, since: &str, now: Timestamp) -> Result<Timestamp, Misuse> {
     if let Ok(ago) = Duration::parse(&Configured::Text(since.to_owned())) {
         let ago: i64 = ago.as_millis().try_into().unwrap_or(i64::MAX);
         return Ok(Timestamp::from_millis(now.as_millis().saturating_sub(ago)));

@@ -5,17 +5,23 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::Outcome;
-use super::admin::Admin;
+use super::admin::{Admin, query};
 use crate::answer;
 use crate::cli::{Tickets, TicketsCommand};
 
 pub(super) async fn run(args: Tickets) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let ask = async |method: Method, path: String| admin.ask(method, &path).await;
     let shown = match &args.what {
-        TicketsCommand::List { limit } => {
-            let found = ask(Method::GET, format!("/tickets?limit={limit}")).await?;
-            if args.at.json { found.to_string() } else { list(&found) }
+        TicketsCommand::List { user, limit } => {
+            let limit = limit.to_string();
+            let path = query("/tickets", [("user_id", user.as_ref()), ("limit", Some(&limit))]);
+            let found = ask(Method::GET, path).await?;
+            match (args.at.json, user) {
+                (true, _) => found.to_string(),
+                (false, None) => list(&found, "tickets that take part in matchmaking"),
+                (false, Some(_)) => list(&found, "tickets of the player"),
+            }
         }
         TicketsCommand::Show { ticket_id } => {
             let found = ask(Method::GET, path(ticket_id)).await?;
@@ -38,7 +44,7 @@ fn path(id: &str) -> String {
     format!("/tickets/{}", utf8_percent_encode(id, NON_ALPHANUMERIC))
 }
 
-fn list(found: &Value) -> String {
+fn list(found: &Value, which: &str) -> String {
     let tickets = found["tickets"].as_array().map(Vec::as_slice).unwrap_or_default();
     let mut lines = vec![format!("{:<24} {:<10} {:>10}", "ticket", "state", "age")];
     lines.extend(tickets.iter().map(|ticket| {
@@ -46,7 +52,7 @@ fn list(found: &Value) -> String {
         format!("{:<24} {:<10} {age:>10}", text(&ticket["id"]), text(&ticket["state"]))
     }));
     let count = found["count"].as_u64().unwrap_or_default();
-    lines.push(format!("\n{} of {count} tickets that take part in matchmaking", tickets.len()));
+    lines.push(format!("\n{} of {count} {which}", tickets.len()));
     lines.join("\n")
 }
 

@@ -10,7 +10,7 @@ use crate::answer;
 use crate::cli::{Webhooks, WebhooksCommand};
 
 pub(super) async fn run(args: Webhooks) -> anyhow::Result<Outcome> {
-    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from)?;
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
     let shown = match &args.what {
         WebhooksCommand::List => {
             let found = admin.ask(Method::GET, "/webhooks").await?;
@@ -34,13 +34,16 @@ fn list(found: &Value) -> String {
     let mut lines = Vec::new();
     for webhook in webhooks {
         let name = text(&webhook["name"]);
-        match webhook["disabled_since"].as_str() {
-            None => lines.push(format!("{name:<24} in use")),
-            Some(since) => {
-                lines.push(format!("{name:<24} disabled since {since}"));
-                lines.push(format!("{:25}{}", "", text(&webhook["cause"])));
-            }
-        }
+        let state = match (webhook["disabled_since"].as_str(), webhook["resting_until"].as_str()) {
+            (Some(since), _) => format!("disabled since {since}"),
+            (None, Some(until)) => format!("resting until {until}, {} waiting", webhook["waiting"]),
+            (None, None) => "in use".to_owned(),
+        };
+        lines.push(format!("{name:<24} {state}"));
+        lines.extend(webhook["cause"].as_str().map(|cause| format!("{:25}{cause}", "")));
+    }
+    if webhooks.iter().any(|webhook| webhook["resting_until"].is_string()) {
+        lines.push("\nA destination that failed rests, for longer after each failure; then it is tried again by itself".to_owned());
     }
     if webhooks.iter().any(|webhook| webhook["disabled_since"].is_string()) {
         lines.push("\n`playhouse webhooks enable NAME` sends to it again".to_owned());

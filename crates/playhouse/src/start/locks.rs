@@ -2,15 +2,14 @@
 
 use std::time::{Duration, Instant};
 
+use axum::Json;
 use axum::extract::Query;
-use axum::routing::get;
-use axum::{Json, Router};
 use base::Clock;
 use db::{Migration, Migrations};
 use hierlock::{Error, HotRow, Locks, Progress, Provision};
 use serde::Deserialize;
 use serde_json::{Value, json};
-use service::{Open, Provided};
+use service::{Open, OperatorRoute};
 
 use crate::Settings;
 
@@ -59,8 +58,8 @@ fn log() -> impl FnMut(Progress) {
 }
 
 /// `/locks/hot`: the rows that this process has waited for the longest.
-pub(super) fn operator_routes() -> Router<Provided> {
-    Router::new().route("/locks/hot", get(hot))
+pub(crate) fn operator_routes() -> Vec<OperatorRoute> {
+    vec![OperatorRoute::get("/locks/hot", hot)]
 }
 
 #[derive(Deserialize)]

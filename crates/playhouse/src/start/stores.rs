@@ -11,11 +11,11 @@ use live::Live;
 use redis_store::RedisStore;
 use runtime::Process;
 use runtime::lifecycle::{Drain, LoopError, Part};
-use service::{OpenError, Provided, Reach, Stores};
+use service::{Dependency, OpenError, Provided, Reach, Stores};
 
 use super::locks;
 use crate::Settings;
-use crate::services::migrations;
+use crate::services::{SERVICES, migrations};
 
 /// The longest time without live messages, however long Redis was away: players wait for them.
 const LIVE_DOWNTIME: Duration = Duration::from_secs(1);
@@ -39,7 +39,8 @@ impl OpenStores {
     ) -> Result<Self, OpenError> {
         let (readiness, metrics) = (process.readiness().clone(), process.metrics().clone());
         let configs = &settings.shared.stores;
-        let [db_part, redis_part, bus_part] = ["db", "hot", "bus"].map(|name| readiness.part(name));
+        let [db_part, redis_part, bus_part] =
+            [Dependency::Sql, Dependency::Redis, Dependency::Nats].map(|of| readiness.part(of.part()));
         let db = reach.connect("db", &db_part, async || Db::open(&configs.db).await).await?;
         process.close_at_end("db", {
             let db = db.clone();
@@ -55,7 +56,10 @@ impl OpenStores {
         });
         db_part.ready();
         let open = async || RedisStore::open(&configs.redis_store).await;
-        let redis_store = reach.open("hot", &redis_part, open).await?;
+        let redis_store = reach.connect("redis", &redis_part, open).await?;
+        let fit = async || redis_store.require_fit(&SERVICES.scripts()).await;
+        reach.prepare("redis", &redis_part, fit).await?;
+        redis_part.ready();
         let bus = reach.open("bus", &bus_part, async || Bus::open(&configs.bus).await).await?;
         process.close_at_end("bus", {
             let bus = bus.clone();
@@ -78,7 +82,7 @@ impl OpenStores {
             let (db, part) = (db.clone(), db_part.clone());
             watch(every, drain, part, async move || db.ping().await)
         });
-        process.supervise("hot-watch", move |drain| {
+        process.supervise("redis-watch", move |drain| {
             let (redis_store, part) = (redis_store.clone(), redis_part.clone());
             watch(every, drain, part, async move || redis_store.ping().await)
         });
@@ -91,11 +95,14 @@ impl OpenStores {
 
 /// Makes the tables if the process may, and refuses tables that this program does not expect.
 async fn prepare(db: &Db, config: &db::Config) -> Result<(), db::Error> {
+    // Before anything is written, as far as that can be seen without tables.
+    db.require_fit().await?;
     if config.migrate {
         db.migrate(&migrations()).await?;
     }
     db.require_migrated(&migrations()).await?;
     let deployment = db.deployment().await?;
+    db.require_fit().await?;
     tracing::info!(%deployment, db = %config.url, "database opened");
     Ok(())
 }

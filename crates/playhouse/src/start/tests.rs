@@ -43,6 +43,7 @@ async fn open(services: Services, file: &str) -> Result<Opened, OpenError> {
         metrics: process.metrics().clone(),
         readiness: process.readiness().clone(),
         reach,
+        admin: ([127, 0, 0, 1], 1).into(),
         gateway: Some(GatewayListener { url, openapi: json!({}) }),
         services,
         provided,

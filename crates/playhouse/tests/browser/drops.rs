@@ -9,6 +9,17 @@ const BUTTON: &str = ".drop .buttons .button:not(.quiet)";
 /// The demo drop of `dev` opens 20 seconds after the start.
 const OPENING: Duration = Duration::from_secs(60);
 
+/// Counts the changes of the page after which a card contradicts itself.
+const CONTRADICTIONS: &str = r#"
+    window.contradictions = 0;
+    const look = () => {
+        const card = document.querySelector(".drop");
+        const isTurn = card.querySelector(".standing").textContent.includes("your turn");
+        if (isTurn && card.querySelector(".buttons").textContent.includes("Join")) window.contradictions += 1;
+    };
+    new MutationObserver(look).observe(document.body, { childList: true, subtree: true, characterData: true });
+"#;
+
 async fn sign_in(browser: &Browser, gateway: &str, user: &str, name: &str) {
     browser.goto(format!("{gateway}/login")).await;
     browser.click(&format!("button[value={user}]")).await;
@@ -37,12 +48,17 @@ async fn a_player_joins_is_admitted_buys_and_owns() {
     browser.reload().await;
     browser.wait_for_text(".drop .standing", "You are number 1 of 2.", PATIENCE).await;
 
-    // Admitted without a reload.
+    // Admitted without a reload. At no moment the card says "your turn" and offers the line.
     browser.script("window.isTheSamePage = true").await;
+    browser.script(CONTRADICTIONS).await;
     browser.wait_for_text(".drop .standing", "It is your turn", OPENING).await;
     assert_eq!(browser.script("return window.isTheSamePage").await, true);
     browser.wait_for_text(".drop .opening", "Open now", PATIENCE).await;
     browser.wait_for_text(BUTTON, "Reserve", PATIENCE).await;
+    assert_eq!(browser.script("return window.contradictions").await, 0);
+    // By the player's clock, not as events name times.
+    let told = browser.wait_for_text("#notifications", "Go in before", PATIENCE).await;
+    assert!(!told.contains('Z'), "{told}");
     browser.fill(".drop input", "2").await;
     browser.click(BUTTON).await;
     browser.wait_for_text(".drop .standing", "2 reserved for you", PATIENCE).await;

@@ -29,11 +29,6 @@ fn playhouse(args: &[&str]) -> Program {
     Program::new(env!("CARGO_BIN_EXE_playhouse")).args(args.iter().copied())
 }
 
-async fn get(url: String) -> (u16, Value) {
-    let response = reqwest::get(url).await.unwrap();
-    (response.status().as_u16(), response.json().await.unwrap())
-}
-
 /// Shows a line also if the test passes, whose prints the test runner swallows.
 fn show(line: &str) {
     let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());

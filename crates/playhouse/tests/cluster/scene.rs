@@ -18,7 +18,7 @@ use super::{PATIENCE, playhouse};
 
 /// Three processes, all roles, most of them twice.
 const ROLES: [&str; 3] = [
-    "gateway,outbox-relay,matchmaking-engine",
+    "gateway,service-api,outbox-relay,matchmaking-engine",
     "matchmaking-frontend,matchmaking-engine,outbox-relay",
     "notifier,outbox-relay",
 ];

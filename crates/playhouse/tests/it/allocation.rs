@@ -81,7 +81,7 @@ impl Allocator {
             self.url
         );
         let file = folder.path().join("play.toml");
-        std::fs::write(&file, text).unwrap();
+        std::fs::write(&file, text + &super::shop::operators()).unwrap();
         file.to_str().unwrap().to_owned()
     }
 }

@@ -9,6 +9,7 @@ async fn help_is_worth_reading() {
         "migrate",
         "config",
         "doctor",
+        "status",
         "locks",
         "locks provision",
         "dlq",
@@ -21,6 +22,10 @@ async fn help_is_worth_reading() {
         "drops pace",
         "drops schedule",
         "drops verify-order",
+        "users",
+        "entitlements",
+        "entitlements history",
+        "tickets",
         "token",
         "completions",
     ] {

@@ -82,3 +82,54 @@ async fn options_that_would_be_ignored_are_refused() {
     assert_eq!(code, 2);
     assert!(errors.contains("go with --effective"), "{errors}");
 }
+
+#[tokio::test]
+async fn every_secret_may_stand_in_a_file() {
+    let folder = Folder::fresh().unwrap();
+    let secrets = [
+        ("PLAYHOUSE_DB_URL", "mysql://root:hunter2@db/play\n"),
+        ("PLAYHOUSE_HOT_URL", "redis://:hunter2@redis"),
+        ("PLAYHOUSE_BUS_URL", "nats://hunter2@nats\n"),
+        ("PLAYHOUSE_IDENTITY_CLIENT_SECRET", "hunter2\n"),
+        (
+            "PLAYHOUSE_GATEWAY_SESSION_KEYS",
+            "hunter2-0123456789abcdef01234567\nhunter2-0123456789abcdef01234568\n",
+        ),
+        ("PLAYHOUSE_DROPS_KEYS", "hunter2-0123456789abcdef01234567\n"),
+    ];
+    let mut program = playhouse(&["config", "--effective"]).env("PLAYHOUSE_IDENTITY_ISSUER", "none:");
+    for (name, value) in secrets {
+        let file = folder.path().join(name);
+        std::fs::write(&file, value).unwrap();
+        program = program.env(format!("{name}_FILE"), file);
+    }
+    let (code, effective, errors) = run(program.clone()).await;
+    assert_eq!((code, errors.as_str()), (0, ""));
+    for (name, _) in secrets {
+        let line = effective.lines().find(|line| line.ends_with(&format!(" # {name}_FILE")));
+        assert!(line.is_some_and(|line| line.contains("***")), "{name}: {effective}");
+    }
+    assert!(effective.contains(r#"keys = ["***", "***"]"#), "{effective}");
+    assert!(!effective.contains("hunter2"));
+
+    let (code, _, errors) = run(program.env("PLAYHOUSE_DB_URL_FILE", "/nowhere/db-url")).await;
+    assert_eq!(code, 2);
+    assert!(
+        errors.contains("PLAYHOUSE_DB_URL_FILE: db.url_file: the file \"/nowhere/db-url\" cannot be read"),
+        "{errors}"
+    );
+}
+
+#[tokio::test]
+async fn a_secret_on_the_command_line_is_warned_of() {
+    let with = |set: &str| run(playhouse(&["config", "--effective", "--set", set]));
+    for set in ["identity.client_secret=hunter2", "hot.url=redis://:hunter2@redis"] {
+        let (_, _, errors) = with(set).await;
+        let (key, _) = set.split_once('=').unwrap();
+        let variable = config::env_name(key);
+        assert!(errors.contains(&format!("warning: --set {key}: every user of this machine")), "{errors}");
+        assert!(errors.contains(&format!("{variable}_FILE=FILE")) && !errors.contains("hunter2"), "{errors}");
+    }
+    let (code, _, errors) = with("hot.timeout=3s").await;
+    assert_eq!((code, errors.as_str()), (0, ""));
+}

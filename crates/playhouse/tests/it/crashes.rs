@@ -31,14 +31,15 @@ pub(super) async fn was_killed(running: &Running) {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_before_the_commit_nothing_happened_and_the_retry_succeeds() {
     let fleet = need!(Fleet::start().await);
-    let (doomed, at) = start(&serve(&fleet, "gateway").env("TESTKIT_FAULT", "entitlement.uncommitted")).await;
+    let (doomed, at) =
+        start(&serve(&fleet, "service-api").env("TESTKIT_FAULT", "entitlement.uncommitted")).await;
     let shop = Shop::at(&at["internal"]);
     let ada = shop.customer("ada").await;
     let body = shop::purchase(&ada, "gems");
     assert_eq!(shop.try_post("/entitlements/grant", Some("order-1"), &body).await, None);
     was_killed(&doomed).await;
 
-    let (_next, at) = start(&serve(&fleet, "gateway,outbox-relay")).await;
+    let (_next, at) = start(&serve(&fleet, "service-api,outbox-relay")).await;
     shop.moves_to(&at["internal"]);
     let (status, list) =
         shop.get(&format!("/users/{}/accounts/{}/entitlements", ada.user, ada.account)).await;
@@ -50,7 +51,8 @@ async fn killed_before_the_commit_nothing_happened_and_the_retry_succeeds() {
 #[tokio::test(flavor = "multi_thread")]
 async fn killed_after_the_commit_any_relay_publishes_and_the_retry_is_answered_as_before() {
     let fleet = need!(Fleet::start().await);
-    let (doomed, at) = start(&serve(&fleet, "gateway").env("TESTKIT_FAULT", "entitlement.committed")).await;
+    let (doomed, at) =
+        start(&serve(&fleet, "service-api").env("TESTKIT_FAULT", "entitlement.committed")).await;
     let shop = Shop::at(&at["internal"]);
     let ada = shop.customer("ada").await;
     let body = shop::purchase(&ada, "gems");
@@ -58,7 +60,7 @@ async fn killed_after_the_commit_any_relay_publishes_and_the_retry_is_answered_a
     was_killed(&doomed).await;
 
     let (_relay, _) = start(&serve(&fleet, "outbox-relay")).await;
-    let (_next, at) = start(&serve(&fleet, "gateway")).await;
+    let (_next, at) = start(&serve(&fleet, "service-api")).await;
     shop.moves_to(&at["internal"]);
     let event = shop.buy(&ada, "gems", "order-1").await;
     shop::everything_arrived(&fleet.nats.url(), &BTreeSet::from([event])).await;
@@ -67,7 +69,7 @@ async fn killed_after_the_commit_any_relay_publishes_and_the_retry_is_answered_a
 /// The relay dies with events in hand; another one has to get them to the stream.
 async fn a_relay_dies(point: &str) {
     let fleet = need!(Fleet::start().await);
-    let (_gateway, at) = start(&serve(&fleet, "gateway")).await;
+    let (_gateway, at) = start(&serve(&fleet, "service-api")).await;
     let shop = Shop::at(&at["internal"]);
     let ada = shop.customer("ada").await;
     let mut promised = BTreeSet::new();
@@ -106,7 +108,7 @@ async fn whoever_is_killed_wherever_nothing_is_lost_or_doubled() {
     const POINTS: [&str; 4] =
         ["entitlement.uncommitted@5", "entitlement.committed@9", "outbox.claimed@4", "outbox.handled@6"];
     let fleet = need!(Fleet::start().await);
-    let (first, at) = start(&serve(&fleet, "gateway,outbox-relay")).await;
+    let (first, at) = start(&serve(&fleet, "service-api,outbox-relay")).await;
     let shop = Shop::at(&at["internal"]);
     let mut customers = Vec::new();
     for n in 0..5 {
@@ -115,11 +117,12 @@ async fn whoever_is_killed_wherever_nothing_is_lost_or_doubled() {
     let load = Load::start(&shop, customers, 60);
     let mut running = first;
     for point in POINTS {
-        let (doomed, at) = start(&serve(&fleet, "gateway,outbox-relay").env("TESTKIT_FAULT", point)).await;
+        let (doomed, at) =
+            start(&serve(&fleet, "service-api,outbox-relay").env("TESTKIT_FAULT", point)).await;
         shop.moves_to(&at["internal"]);
         running.kill();
         was_killed(&doomed).await;
-        let (next, at) = start(&serve(&fleet, "gateway,outbox-relay")).await;
+        let (next, at) = start(&serve(&fleet, "service-api,outbox-relay")).await;
         shop.moves_to(&at["internal"]);
         running = next;
     }

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use futures::future::join_all;
@@ -83,27 +84,35 @@ async fn a_fleet_migrates_starts_tells_what_is_away_and_gets_over_it() {
     let (code, made, errors) = run(fleet.run(&["locks", "provision"])).await;
     assert!(code == 0 && made.starts_with("3,000 rows are there, 3,000 of them new"), "{made}{errors}");
 
-    let both = [fleet.serve(&["--roles", "gateway"]), fleet.serve(&["--roles", "matchmaking-frontend"])];
-    let both = both.map(|program| program.start().unwrap());
-    let gateway = addresses(&both[0]).await;
-    assert!(gateway.contains_key("gateway") && !gateway.contains_key("open_match"), "{gateway:?}");
-    let frontend = addresses(&both[1]).await;
-    assert!(frontend.contains_key("open_match") && !frontend.contains_key("gateway"), "{frontend:?}");
+    let roles = ["gateway", "service-api", "matchmaking-frontend", "outbox-relay"];
+    let all = roles.map(|role| fleet.serve(&["--roles", role]).start().unwrap());
+    let [gateway, service_api, frontend, relay] = &all;
+    for (process, own) in [
+        (gateway, Some("gateway")),
+        (service_api, Some("internal")),
+        (frontend, Some("open_match")),
+        (relay, None),
+    ] {
+        let bound: BTreeSet<String> = addresses(process).await.into_keys().collect();
+        let expected: BTreeSet<String> = own.into_iter().chain(["admin"]).map(str::to_owned).collect();
+        assert_eq!(bound, expected, "each role binds its own listener and no other");
+    }
 
+    let gateway = addresses(gateway).await;
     let admin = gateway["admin"].as_str();
     not_ready(admin, &[]).await;
     fleet.sql.kill().await.unwrap();
     not_ready(admin, &["db"]).await;
     fleet.redis.kill().await.unwrap();
-    not_ready(admin, &["db", "hot"]).await;
+    not_ready(admin, &["db", "redis"]).await;
     fleet.nats.kill().await.unwrap();
-    not_ready(admin, &["bus", "db", "hot"]).await;
+    not_ready(admin, &["bus", "db", "redis"]).await;
     fleet.sql.start_again().await.unwrap();
     fleet.redis.start_again().await.unwrap();
     fleet.nats.start_again().await.unwrap();
     not_ready(admin, &[]).await;
 
-    for running in both {
+    for running in all {
         running.sigterm();
         assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
     }
@@ -176,7 +185,7 @@ async fn a_store_that_comes_late_is_waited_for_and_one_that_does_not_come_fails_
     fleet.redis.kill().await.unwrap();
     let (code, out, errors) = run(fleet.serve(&["--set", "lifecycle.start_timeout=1s"])).await;
     assert_eq!((code, out.as_str()), (1, ""));
-    assert!(errors.contains("hot was not reachable within lifecycle.start_timeout (1s)"), "{errors}");
+    assert!(errors.contains("redis was not reachable within lifecycle.start_timeout (1s)"), "{errors}");
     assert!(errors.contains("refused"), "the cause is told: {errors}");
 }
 
@@ -299,10 +308,11 @@ async fn operator_routes_answer_503_until_the_stores_are_open() {
     })
     .await;
     for path in ["/outbox", "/tickets", "/allocations", "/dlq", "/webhooks", "/locks/hot"] {
-        let (status, problem) = get(format!("http://{admin}{path}")).await;
+        let (status, problem) = shop::admin_get(format!("http://{admin}{path}")).await;
         assert_eq!((status, &problem["detail"]), (503, &json!("the stores are not open yet")), "{path}");
     }
-    let issuer = reqwest::Client::new().post(format!("http://{admin}/issuer/tokens?user=ada")).send().await;
+    let issuer = reqwest::Client::new().post(format!("http://{admin}/issuer/tokens?user=ada"));
+    let issuer = issuer.bearer_auth(shop::OPERATOR_TOKEN).send().await;
     assert_eq!(issuer.unwrap().status(), 503);
     assert_eq!(get(format!("http://{admin}/nowhere")).await.0, 404);
     running.sigterm();

@@ -8,8 +8,10 @@ mod flows_matchmaking;
 mod flows_outages;
 mod flows_refresh;
 mod flows_restart;
+mod flows_rolled_back;
 mod flows_sign_in;
 mod hardening;
+mod hostile;
 mod limits;
 mod openapi;
 mod routes;
@@ -133,7 +135,7 @@ impl Door {
 
     async fn token_as(&self, user: &str, role: &str) -> String {
         let url = format!("http://{}/issuer/tokens?user={user}&role={role}", self.at["admin"]);
-        let answer = sent(self.client.post(url)).await;
+        let answer = sent(self.client.post(url).bearer_auth(shop::OPERATOR_TOKEN)).await;
         answer.json()["token"].as_str().unwrap_or_else(|| panic!("{answer:?}")).to_owned()
     }
 

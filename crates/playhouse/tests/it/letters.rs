@@ -46,7 +46,7 @@ impl Crm {
 /// A process that sends to the CRM, and the shop that tells it what.
 struct Told {
     _folder: Folder,
-    _running: Running,
+    running: Running,
     admin: String,
     shop: Shop,
     ada: Customer,
@@ -65,12 +65,12 @@ impl Told {
              [notification.templates.granted.texts.en]\ntitle = \"Well done, {{nickname}}\"\n",
             crm.url,
         );
-        std::fs::write(&file, config).unwrap();
+        std::fs::write(&file, config + &shop::operators()).unwrap();
         let running = shop::embedded(&folder).env("PLAYHOUSE_CONFIG", file).start().unwrap();
         let at = addresses(&running).await;
         let shop = Shop::at(&at["internal"]);
         let ada = shop.customer("ada").await;
-        Self { _folder: folder, _running: running, admin: at["admin"].clone(), shop, ada }
+        Self { _folder: folder, running, admin: at["admin"].clone(), shop, ada }
     }
 
     /// Has the CRM told something of the user.
@@ -154,11 +154,16 @@ async fn an_operator_sees_dead_letters_replays_and_discards_them() {
     let (code, discarded) = told.run(&["dlq", "discard", first]).await;
     assert_eq!((code, discarded.trim()), (0, format!("{first} is discarded").as_str()));
 
-    // The destination is still disabled: each dies again at once, and is not taken for one of those that were meant.
-    let started = Instant::now();
-    let (code, replayed) = told.run(&["dlq", "replay", "--all", "--rate", "2/s"]).await;
-    assert_eq!((code, replayed.trim()), (0, "replayed 4 dead letters"));
-    assert!(started.elapsed() >= Duration::from_secs(1), "{:?}", started.elapsed());
+    // The destination is still disabled: each would die again at once.
+    let (code, replayed) = told.run(&["dlq", "replay", "--all", "--rate", "20/s"]).await;
+    assert!(code == 1 && replayed.starts_with("replayed 0 dead letters\n4 stay:"), "{replayed}");
+    assert!(replayed.contains("enable it first with `playhouse webhooks enable crm`"), "{replayed}");
+    let second = letters[1]["id"].as_str().unwrap();
+    let (code, refused) = told.run(&["dlq", "replay", second]).await;
+    assert!(
+        code == 1 && refused.contains("enable it first with `playhouse webhooks enable crm`"),
+        "{refused}"
+    );
     told.wait_for_letters(4).await;
 
     let (_, disabled) = told.run(&["webhooks", "list"]).await;
@@ -173,12 +178,14 @@ async fn an_operator_sees_dead_letters_replays_and_discards_them() {
     let (code, unknown) = told.run(&["webhooks", "enable", "other"]).await;
     assert!(code == 1 && unknown.contains("[notification.webhooks.other]"), "{unknown}");
 
+    let started = Instant::now();
     let one = told.letters().await[0]["id"].as_str().unwrap().to_owned();
     let (code, replayed) = told.run(&["dlq", "replay", &one]).await;
     assert_eq!((code, replayed.trim()), (0, format!("{one} is replayed").as_str()));
     let (code, replayed) =
         told.run(&["dlq", "replay", "--destination", "webhook:crm", "--rate", "2", "--json"]).await;
     assert_eq!((code, replayed.trim()), (0, "{\"failed\":[],\"replayed\":3}"));
+    assert!(started.elapsed() >= Duration::from_millis(500), "{:?}", started.elapsed());
     eventually("the CRM has all of them, each once", PATIENCE, async || {
         let taken = crm.taken.lock().unwrap().clone();
         let different: BTreeSet<&String> = taken.iter().collect();
@@ -187,6 +194,45 @@ async fn an_operator_sees_dead_letters_replays_and_discards_them() {
     })
     .await;
     told.wait_for_letters(0).await;
+
+    // Each letter is one line of the log with what to do, and so is the destination that was disabled.
+    let log = told.running.text(testkit::Stream::Stderr);
+    let count = |what: &str| log.lines().filter(|line| line.contains(what)).count();
+    for letter in &letters {
+        let id = letter["id"].as_str().unwrap();
+        assert_eq!(
+            count(&format!("`playhouse dlq show {id}`, then `playhouse dlq replay {id}`")),
+            1,
+            "{log}"
+        );
+    }
+    let disabled =
+        "`playhouse webhooks enable crm` and then `playhouse dlq replay --destination webhook:crm`";
+    assert_eq!(count(disabled), 1, "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_sees_until_when_a_destination_rests() {
+    let crm = Crm::start().await;
+    crm.status.store(500, Ordering::Relaxed);
+    let told = Told::start(&crm).await;
+    for key in ["1", "2", "3"] {
+        told.tell(key).await;
+    }
+    let resting = eventually("it rests", PATIENCE, async || {
+        let (_, list) = told.run(&["webhooks", "list"]).await;
+        let says = ["resting until 20", "3 waiting", "500"];
+        if says.iter().all(|says| list.contains(says)) { Ok(list) } else { Err(list) }
+    })
+    .await;
+    assert!(resting.contains("tried again by itself"), "{resting}");
+    crm.status.store(204, Ordering::Relaxed);
+    eventually("it is in use again", PATIENCE, async || {
+        let (_, list) = told.run(&["webhooks", "list"]).await;
+        if list.contains("in use") { Ok(()) } else { Err(list) }
+    })
+    .await;
+    eventually("the CRM has all of them", PATIENCE, async || crm.taken.lock().unwrap().len() == 3).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -218,7 +264,7 @@ async fn where_nobody_answers_the_operator_is_told_what_to_do() {
 /// The state of a delivery, as the admin port tells it.
 async fn follow(told: &Told, notification: &Value) -> Value {
     let id = notification.as_str().unwrap();
-    let (status, mut answer) = get(format!("http://{}/notifications/{id}", told.admin)).await;
+    let (status, mut answer) = shop::admin_get(format!("http://{}/notifications/{id}", told.admin)).await;
     assert_eq!((status, answer["notification_id"].as_str()), (200, Some(id)), "{answer}");
     assert_eq!(answer["deliveries"].as_array().unwrap().len(), 1, "{answer}");
     answer["deliveries"][0].take()
@@ -238,7 +284,10 @@ async fn an_operator_sees_what_became_of_a_notification() {
     assert_eq!(told.run(&["webhooks", "enable", "crm"]).await.0, 0);
     assert_eq!(told.run(&["dlq", "replay", letter["id"].as_str().unwrap()]).await.0, 0);
     eventually("it is sent", PATIENCE, async || follow(&told, notification).await["state"] == "SENT").await;
-    let (status, answer) =
-        get(format!("http://{}/notifications/{}", told.admin, "00000000-0000-7000-8000-000000000000")).await;
+    let (status, answer) = shop::admin_get(format!(
+        "http://{}/notifications/{}",
+        told.admin, "00000000-0000-7000-8000-000000000000"
+    ))
+    .await;
     assert_eq!(status, 404, "{answer}");
 }

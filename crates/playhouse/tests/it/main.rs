@@ -12,14 +12,20 @@ mod fleet;
 mod gateway;
 mod letters;
 mod locks;
+mod logs;
 mod matchmaking;
 mod notifications;
 mod open_match;
+mod operators;
 mod otlp;
 mod outages;
+mod players;
+mod readiness;
 mod services;
 mod shop;
+mod status;
 mod tickets;
+mod unfit_servers;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -32,7 +38,14 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const ANY_PORT: [&str; 8] =
     ["--gateway-port", "0", "--internal-port", "0", "--admin-port", "0", "--open-match-port", "0"];
 
+/// Knows the operator of these tests. `playhouse dev` takes their token from the environment, and `playhouse serve` has its hash.
 fn playhouse(args: &[&str]) -> Program {
+    let program = stranger(args).env("PLAYHOUSE_OPERATOR_TOKEN", shop::OPERATOR_TOKEN);
+    if args.first() == Some(&"serve") { shop::let_in(program) } else { program }
+}
+
+/// Knows no operator.
+fn stranger(args: &[&str]) -> Program {
     Program::new(env!("CARGO_BIN_EXE_playhouse")).args(args.iter().copied())
 }
 

@@ -6,7 +6,9 @@ use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 
 use ::matchmaking::model::{Moment, TicketId};
-use ::matchmaking::store::{Coordination, Group, NewTicket, Outcome, Push, Redises, Rules, Seen};
+use ::matchmaking::store::{
+    Assignments, Coordination, Group, NewTicket, Outcome, Push, Redises, Rules, Seen,
+};
 use ::matchmaking::{Metrics, Store};
 use async_nats::jetstream;
 use async_nats::jetstream::consumer::pull;
@@ -50,7 +52,8 @@ struct Matchmaking {
 impl Matchmaking {
     async fn start() -> Result<Self, testkit::Error> {
         let (fleet, folder) = (Fleet::start().await?, Folder::fresh().unwrap());
-        std::fs::write(folder.path().join("playhouse.toml"), CONFIG).unwrap();
+        std::fs::write(folder.path().join("playhouse.toml"), format!("{CONFIG}{}", shop::operators()))
+            .unwrap();
         Ok(Self { fleet, folder })
     }
 
@@ -287,8 +290,12 @@ async fn an_assignment_whose_push_was_lost_is_told_all_the_same() {
         let assignment =
             proto::openmatch::Assignment { connection: format!("round-{round}"), ..Default::default() };
         let tickets = vec![TicketId::parse(id).unwrap()];
-        let group =
-            Group { fence: None, tickets, assignment: assignment.encode_to_bytes(), made: Bytes::new() };
+        let group = Group {
+            fence: None,
+            tickets,
+            assignments: Assignments::Shared(assignment.encode_to_bytes()),
+            made: Bytes::new(),
+        };
         assert_eq!(store.assign(&[group]).await.unwrap().outcomes, [Outcome::Assigned]);
         let told = tokio::time::timeout(PATIENCE, watching.chunk()).await.unwrap().unwrap().unwrap();
         let told: Value = serde_json::from_slice(&told).unwrap();
@@ -307,7 +314,12 @@ async fn an_assignment_is_told_once_though_its_extensions_have_no_order() {
     assignment.extensions =
         (0..12).map(|number| (format!("extension-{number}"), Default::default())).collect();
     let tickets = vec![TicketId::parse(id).unwrap()];
-    let group = Group { fence: None, tickets, assignment: assignment.encode_to_bytes(), made: Bytes::new() };
+    let group = Group {
+        fence: None,
+        tickets,
+        assignments: Assignments::Shared(assignment.encode_to_bytes()),
+        made: Bytes::new(),
+    };
     matchmaking.store().await.assign(&[group]).await.unwrap();
     let watch = format!("http://{address}/v1/frontendservice/tickets/{id}/assignments");
     let mut watching = Client::new().get(watch).send().await.unwrap();

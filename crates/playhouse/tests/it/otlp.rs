@@ -6,6 +6,7 @@ use axum::http::HeaderMap;
 use axum::routing::post;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, metric};
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
@@ -79,7 +80,7 @@ async fn traces_and_metrics_reach_a_collector() {
     .unwrap();
     let at = addresses(&running).await;
     let request = reqwest::Client::new()
-        .get(format!("http://{}/healthz", at["gateway"]))
+        .get(format!("http://{}/healthz", at["internal"]))
         .header("traceparent", format!("00-{TRACE}-b7ad6b7169203331-01"));
     assert_eq!(request.send().await.unwrap().status(), 200);
 
@@ -118,6 +119,70 @@ async fn traces_and_metrics_reach_a_collector() {
     assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
     assert!(collector.keys.lock().unwrap().iter().all(|key| key == "s3cret"));
     assert!(!format!("{:?}", running.lines()).contains("s3cret"));
+}
+
+/// The value of an attribute of a span that is a text.
+fn attribute<'a>(span: &'a Span, name: &str) -> Option<&'a str> {
+    let value = span.attributes.iter().find(|attribute| attribute.key == name)?.value.as_ref()?;
+    match &value.value {
+        Some(any_value::Value::StringValue(text)) => Some(text),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn players_do_not_decide_what_is_sampled_and_services_and_operators_do() {
+    const PARENT: &str = "b7ad6b7169203331";
+    let (collector, endpoint) = Collector::start().await;
+    // Nothing is sampled unless a caller whose traces are continued says so.
+    let running =
+        dev(&["--ephemeral", "--set", "telemetry.otlp_interval=1s", "--set", "telemetry.trace_sample=0"])
+            .env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", &endpoint)
+            .start()
+            .unwrap();
+    let at = addresses(&running).await;
+    let call = async |at: &HashMap<String, String>, trace: &str, listener: &str, sampled: &str| {
+        let request = reqwest::Client::new()
+            .get(format!("http://{}/healthz", at[listener]))
+            .header("traceparent", format!("00-{trace}-{PARENT}-{sampled}"));
+        assert_eq!(request.send().await.unwrap().status(), 200);
+    };
+    let trace = |number: u8| format!("{number:032x}");
+    for (number, listener) in [(1, "gateway"), (2, "internal"), (3, "admin")] {
+        call(&at, &trace(number), listener, "01").await;
+    }
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+    let spans = std::mem::take(&mut *collector.spans.lock().unwrap());
+    let listeners: Vec<(&str, String)> =
+        spans.iter().filter_map(|span| Some((attribute(span, "listener")?, hex(&span.trace_id)))).collect();
+    assert_eq!(listeners, [("internal", trace(2)), ("admin", trace(3))]);
+
+    // Where we sample everything, the player's request is a root of its own with a link to where it came from; also one that the
+    // player does not want to be sampled.
+    let running = dev(&["--ephemeral", "--set", "telemetry.otlp_interval=1s"])
+        .env("PLAYHOUSE_TELEMETRY_OTLP_ENDPOINT", &endpoint)
+        .start()
+        .unwrap();
+    let at = addresses(&running).await;
+    call(&at, &trace(4), "gateway", "01").await;
+    call(&at, &trace(5), "gateway", "00").await;
+    running.sigterm();
+    assert_eq!(running.wait(PATIENCE).await.code(), Some(0));
+    let spans = std::mem::take(&mut *collector.spans.lock().unwrap());
+    let ours: Vec<&Span> =
+        spans.iter().filter(|span| attribute(span, "listener") == Some("gateway")).collect();
+    let links: Vec<Vec<(String, String)>> = ours
+        .iter()
+        .map(|span| span.links.iter().map(|link| (hex(&link.trace_id), hex(&link.span_id))).collect())
+        .collect();
+    assert_eq!(links, [[(trace(4), PARENT.to_owned())], [(trace(5), PARENT.to_owned())]]);
+    for span in ours {
+        assert!(
+            span.parent_span_id.is_empty()
+                && !links.iter().flatten().any(|(id, _)| *id == hex(&span.trace_id))
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

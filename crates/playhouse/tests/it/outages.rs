@@ -28,7 +28,7 @@ struct Scene {
 impl Scene {
     /// A process of all the roles that matter, under load, whose stores are at these addresses.
     async fn under_load(fleet: Fleet, db: Option<String>, bus: Option<String>) -> Self {
-        let mut program = serve(&fleet, "gateway,outbox-relay");
+        let mut program = serve(&fleet, "service-api,outbox-relay");
         if let Some(url) = db {
             program = program.env("PLAYHOUSE_DB_URL", url);
         }
@@ -141,7 +141,7 @@ async fn silence_between_us_and_the_database_is_got_over() {
 async fn a_relay_that_stood_still_beyond_its_lease_changes_nothing() {
     let fleet = need!(Fleet::start().await);
     let proxy = Proxy::to(fleet.nats.addr()).await;
-    let (_gateway, at) = start(&serve(&fleet, "gateway")).await;
+    let (_gateway, at) = start(&serve(&fleet, "service-api")).await;
     let shop = Shop::at(&at["internal"]);
     let ada = shop.customer("ada").await;
     let slow = serve(&fleet, "outbox-relay")

@@ -196,7 +196,7 @@ async fn a_token_that_was_made_lets_in() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operators_see_and_mend_the_outbox() {
-    let (folder, _running, at, shop) = open().await;
+    let (folder, running, at, shop) = open().await;
     let ada = shop.customer("ada").await;
     let event = shop.buy(&ada, "gems", "order-1").await;
     eventually("it is published", PATIENCE, async || {
@@ -249,6 +249,15 @@ async fn operators_see_and_mend_the_outbox() {
         shop::in_outbox(&at["admin"], "failed").await.len() == 3
     })
     .await;
+    // Each is one line of the log, with what to do.
+    for event in shop::in_outbox(&at["admin"], "failed").await {
+        let id = event["id"].as_str().unwrap();
+        let told = format!("`playhouse outbox show {id}`, then `playhouse outbox retry {id}`");
+        let line = running.wait_for_line(&told, PATIENCE).await;
+        assert!(line.contains("\"level\":\"ERROR\"") && line.contains("an event is FAILED"), "{line}");
+        let lines = running.text(testkit::Stream::Stderr);
+        assert_eq!(lines.lines().filter(|line| line.contains(&told)).count(), 1, "{lines}");
+    }
     for (args, said) in [
         (
             vec!["retry", "--cause", "no data", "--since", "1h", "--dry-run"],
@@ -304,7 +313,7 @@ async fn every_event_is_as_the_document_says() {
     let mut kinds = BTreeSet::new();
     for event in shop::in_outbox(&at["admin"], "all").await {
         let id = event["id"].as_str().unwrap();
-        let (_, shown) = get(format!("http://{}/outbox/{id}", at["admin"])).await;
+        let (_, shown) = shop::admin_get(format!("http://{}/outbox/{id}", at["admin"])).await;
         let kind = shown["kind"].as_str().unwrap();
         let schema = &document["components"]["messages"][kind]["payload"]["properties"]["data"];
         let data = shown["event"]["data"].as_object().unwrap();
@@ -360,7 +369,8 @@ async fn an_event_belongs_to_the_trace_of_its_request() {
         .unwrap();
     let granted: Value = granted.json().await.unwrap();
     let (_, shown) =
-        get(format!("http://{}/outbox/{}", at["admin"], granted["event_id"].as_str().unwrap())).await;
+        shop::admin_get(format!("http://{}/outbox/{}", at["admin"], granted["event_id"].as_str().unwrap()))
+            .await;
     let traceparent = shown["event"]["traceparent"].as_str().unwrap();
     assert_eq!(traceparent.split('-').nth(1), Some(TRACE), "{shown}");
 }

@@ -18,6 +18,10 @@ pub(super) const TOKEN: &str = "ph_for-tests-only";
 /// The token of a service that may do nothing.
 pub(super) const POOR_TOKEN: &str = "ph_for-tests-only-too";
 
+/// The token of the operator `tester`, and of `reader`, who may only read.
+pub(super) const OPERATOR_TOKEN: &str = "ph_operator-for-tests-only";
+pub(super) const READER_TOKEN: &str = "ph_reader-for-tests-only";
+
 /// Settings that let the shop in, and a service that may do nothing.
 pub(super) fn services() -> String {
     let service = |name: &str, token: &str, may: &str| {
@@ -25,7 +29,22 @@ pub(super) fn services() -> String {
         format!("[services.{name}]\ntoken_hash = \"{hash}\"\nmay = [{may}]\n")
     };
     let all = "\"read\", \"accounts\", \"entitlements\", \"notifications\", \"drops\", \"operator\"";
-    service("shop", TOKEN, all) + &service("poor", POOR_TOKEN, "")
+    service("shop", TOKEN, all) + &service("poor", POOR_TOKEN, "") + &operators()
+}
+
+/// Settings with an operator, and one who may only read.
+pub(super) fn operators() -> String {
+    let operator = |name: &str, token: &str, read_only: bool| {
+        let hash = http_server::TokenHash::of(token);
+        format!("[operators.{name}]\ntoken_hash = \"{hash}\"\nread_only = {read_only}\n")
+    };
+    operator("tester", OPERATOR_TOKEN, false) + &operator("reader", READER_TOKEN, true)
+}
+
+/// Asks the admin API as an operator.
+pub(super) async fn admin_get(url: String) -> (u16, Value) {
+    let response = reqwest::Client::new().get(url).bearer_auth(OPERATOR_TOKEN).send().await.unwrap();
+    (response.status().as_u16(), response.json().await.unwrap())
 }
 
 /// Lets these services in.
@@ -287,7 +306,7 @@ pub(super) fn once_and_in_order(told: &[Told], promised: &BTreeSet<String>) {
 
 /// The events in a process's outbox that are in one of these states.
 pub(super) async fn in_outbox(admin: &str, state: &str) -> Vec<Value> {
-    let (status, found) = get(format!("http://{admin}/outbox?state={state}&limit=10000")).await;
+    let (status, found) = admin_get(format!("http://{admin}/outbox?state={state}&limit=10000")).await;
     assert_eq!(status, 200, "{found}");
     found["events"].as_array().unwrap().clone()
 }

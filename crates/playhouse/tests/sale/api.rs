@@ -81,11 +81,14 @@ impl Api {
 
     /// Calls the admin API until it answers with success: a database that restarts under load takes its time.
     pub(crate) async fn operate(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
-        let key = ("idempotency-key", format!("{method}:{path}"));
+        let headers = vec![
+            ("idempotency-key", format!("{method}:{path}")),
+            ("authorization", format!("Bearer {}", super::OPERATOR_TOKEN)),
+        ];
         testkit::eventually(&format!("{method} {path}"), super::OUTAGE, async || {
             let text = body.map(Value::to_string);
             let (method, path) = (method.clone(), path.to_owned());
-            let request = Request { method, path, headers: vec![key.clone()], body: text.as_deref() };
+            let request = Request { method, path, headers: headers.clone(), body: text.as_deref() };
             match self.try_send(&self.admin, &request).await {
                 Some((status, body)) if status.is_success() => Ok(body),
                 other => Err(format!("{other:?}")),

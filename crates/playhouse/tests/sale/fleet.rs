@@ -11,7 +11,7 @@ use testkit::{Database, Folder, Nats, PaymentProvider, Redis, Running, SqlServer
 
 use super::api::Place;
 use super::verdict::Events;
-use super::{PATIENCE, playhouse};
+use super::{OPERATOR_TOKEN, PATIENCE, playhouse};
 
 /// Three processes with all roles, on servers of their own.
 pub(crate) struct Fleet {
@@ -125,6 +125,7 @@ async fn start(count: usize, folder: &Folder, stores: &[(&str, String)]) -> (Vec
 
 /// All players have one address, so the limits per address are out of the way.
 fn settings(issuer: &str, payment_secret: &str) -> String {
+    let operator = http_server::TokenHash::of(OPERATOR_TOKEN);
     format!(
         r#"
 [db]
@@ -145,6 +146,8 @@ address = "10000/s burst 100000"
 keys = ["0123456789abcdef0123456789abcdef"]
 [drops.payments]
 secrets = ["{payment_secret}"]
+[operators.tester]
+token_hash = "{operator}"
 "#
     )
 }
@@ -161,7 +164,8 @@ async fn published(admin: &str) {
 }
 
 async fn in_outbox(admin: &str, state: &str) -> Vec<Value> {
-    let response = reqwest::get(format!("http://{admin}/outbox?state={state}&limit=10000")).await.unwrap();
+    let url = format!("http://{admin}/outbox?state={state}&limit=10000");
+    let response = reqwest::Client::new().get(url).bearer_auth(OPERATOR_TOKEN).send().await.unwrap();
     let found: Value = response.error_for_status().unwrap().json().await.unwrap();
     found["events"].as_array().unwrap().clone()
 }

@@ -21,6 +21,8 @@ use fleet::{Fleet, Laptop};
 use sale::Sale;
 use size::Size;
 
+/// The token of the operator who sells.
+const OPERATOR_TOKEN: &str = "ph_operator-for-tests-only";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// How long a fault may keep a fleet from answering, on a machine that has thousands of players beside it.
 const OUTAGE: Duration = Duration::from_secs(120);

@@ -114,6 +114,13 @@ impl Process {
         &self.metrics
     }
 
+    /// How long the parts of a stage have to finish, if those of the stages before use up none of it.
+    pub fn time_to_stop(&self, stage: Stage) -> Duration {
+        let share =
+            Stage::STOPPING.iter().find(|(other, _)| *other == stage).map_or(0.0, |(_, share)| *share);
+        self.config.grace.saturating_sub(self.config.drain_delay).mul_f64(share)
+    }
+
     /// Runs a background loop, started again with backoff whenever it fails.
     pub fn supervise<F, Run>(&mut self, name: &'static str, body: F)
     where

@@ -1,17 +1,23 @@
-//! Which part is ready, and if not, why.
+//! Which part is ready, if not, why, and what that means for the roles of the process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::metrics::{LifecycleMetrics, PartLabels};
+use crate::metrics::{LifecycleMetrics, PartLabels, RoleLabels, RolePartLabels};
 
-/// All parts that must be ready before the process is. Clones are the same list. The default is one of no process, with
-/// metrics that nobody reads.
+/// All parts of the process and its roles. Cheap to clone; clones share state. The default belongs to no process, and its metrics
+/// are not exported.
 #[derive(Clone, Debug, Default)]
 pub struct Readiness {
-    parts: Arc<Mutex<BTreeMap<String, PartState>>>,
+    state: Arc<Mutex<State>>,
     metrics: LifecycleMetrics,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    parts: BTreeMap<String, PartState>,
+    roles: Vec<RoleNeeds>,
 }
 
 /// Ready, or the reason why not.
@@ -21,6 +27,35 @@ pub enum PartState {
     NotReady(String),
 }
 
+/// What a role can do while a part is away, from harmless to worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Impact {
+    Unaffected,
+    /// It does its essential work. Something is missing or late.
+    Degraded,
+    /// It cannot do its essential work.
+    NotReady,
+}
+
+/// A role of the process, and what it can do without each part.
+#[derive(Clone, Debug)]
+pub struct RoleNeeds {
+    pub role: &'static str,
+    /// Whether clients connect to it, so that a load balancer wants to know whether to send them here.
+    pub takes_requests: bool,
+    /// One for each part that roles depend on, also for those that this role does not need.
+    pub needs: Vec<PartNeed>,
+}
+
+/// What a role can do without a part.
+#[derive(Clone, Debug)]
+pub struct PartNeed {
+    pub part: &'static str,
+    pub impact: Impact,
+    /// What is missing while the part is away, and what still works.
+    pub effect: String,
+}
+
 /// The handle by which a part reports.
 #[derive(Clone, Debug)]
 pub struct Part {
@@ -28,13 +63,34 @@ pub struct Part {
     readiness: Readiness,
 }
 
-/// What readiness says at one moment.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report(pub BTreeMap<String, PartState>);
+/// The state of all parts and roles at one moment.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub parts: BTreeMap<String, PartState>,
+    pub roles: Vec<RoleReport>,
+    /// Parts that are not judged by role: without them the process is not ready.
+    required: BTreeSet<String>,
+}
+
+/// The state of a role at one moment.
+#[derive(Clone, Debug)]
+pub struct RoleReport {
+    pub role: &'static str,
+    pub takes_requests: bool,
+    /// The parts that are away and that the role needs.
+    pub lacks: Vec<PartNeed>,
+}
 
 impl Readiness {
     pub(crate) fn new(metrics: LifecycleMetrics) -> Self {
-        Self { parts: Arc::default(), metrics }
+        Self { state: Arc::default(), metrics }
+    }
+
+    /// Sets the roles of the process. Parts that they name are judged by role from now on; the process cannot do without the others.
+    pub fn declare(&self, roles: Vec<RoleNeeds>) {
+        let mut state = self.lock();
+        state.roles = roles;
+        self.count(&state);
     }
 
     /// Adds a part, which is not ready until it says so.
@@ -45,36 +101,83 @@ impl Readiness {
     }
 
     pub fn report(&self) -> Report {
-        Report(self.lock().clone())
+        self.lock().report()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, PartState>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Sets the state of a part. Returns the one before, and the report after.
+    fn set(&self, part: &str, to: PartState) -> (Option<PartState>, Report) {
+        let labels = PartLabels { part: part.to_owned() };
+        self.metrics.ready.get_or_create(&labels).set(i64::from(to == PartState::Ready));
+        let mut state = self.lock();
+        let before = state.parts.insert(part.to_owned(), to);
+        self.count(&state);
+        (before, state.report())
+    }
+
+    fn count(&self, state: &State) {
+        for RoleNeeds { role, needs, .. } in &state.roles {
+            for PartNeed { part, .. } in needs.iter().filter(|need| need.impact > Impact::Unaffected) {
+                let degraded = self.metrics.role_degraded.get_or_create(&RolePartLabels { role, part });
+                degraded.set(i64::from(state.is_away(part)));
+            }
+        }
+        for role in state.report().roles {
+            let ready = self.metrics.role_ready.get_or_create(&RoleLabels { role: role.role });
+            ready.set(i64::from(role.is_ready()));
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn is_away(&self, part: &str) -> bool {
+        matches!(self.parts.get(part), Some(PartState::NotReady(_)))
+    }
+
+    fn report(&self) -> Report {
+        let judged =
+            |part: &str| self.roles.iter().flat_map(|role| &role.needs).any(|need| need.part == part);
+        let required = self.parts.keys().filter(|part| !judged(part)).cloned().collect();
+        let lacks = |role: &RoleNeeds| {
+            let needed = role.needs.iter().filter(|need| need.impact > Impact::Unaffected);
+            needed.filter(|need| self.is_away(need.part)).cloned().collect()
+        };
+        let roles = self.roles.iter().map(|role| RoleReport {
+            role: role.role,
+            takes_requests: role.takes_requests,
+            lacks: lacks(role),
+        });
+        Report { parts: self.parts.clone(), roles: roles.collect(), required }
     }
 }
 
 impl Part {
     pub fn ready(&self) {
-        self.tell(PartState::Ready);
+        self.report(PartState::Ready);
     }
 
     pub fn not_ready(&self, reason: impl fmt::Display) {
-        self.tell(PartState::NotReady(reason.to_string()));
+        self.report(PartState::NotReady(reason.to_string()));
     }
 
-    /// Sets the state and returns the one before.
-    pub(super) fn set(&self, state: PartState) -> Option<PartState> {
-        let labels = PartLabels { part: self.name.clone() };
-        self.readiness.metrics.ready.get_or_create(&labels).set(i64::from(state == PartState::Ready));
-        self.readiness.lock().insert(self.name.clone(), state)
+    /// Sets the state without a log line.
+    pub(super) fn set(&self, state: PartState) {
+        self.readiness.set(&self.name, state);
     }
 
     /// Sets the state and logs it, once per change and not once per check.
-    fn tell(&self, state: PartState) {
-        match (self.set(state.clone()), state) {
-            (Some(PartState::NotReady(_)), PartState::Ready) => tracing::info!(part = self.name, "ready"),
+    fn report(&self, state: PartState) {
+        let (before, report) = self.readiness.set(&self.name, state.clone());
+        let process_ready = report.is_ready();
+        match (before, state) {
+            (Some(PartState::NotReady(_)), PartState::Ready) => {
+                tracing::info!(part = self.name, process_ready, "ready");
+            }
             (Some(PartState::Ready), PartState::NotReady(reason)) => {
-                tracing::warn!(part = self.name, reason, "not ready any more");
+                tracing::warn!(part = self.name, reason, process_ready, "not ready any more");
             }
             _ => {}
         }
@@ -82,7 +185,24 @@ impl Part {
 }
 
 impl Report {
+    /// Whether to send work here. A load balancer asks for the roles that take requests, so those decide where there are any: a relay that
+    /// waits for NATS is no reason to take players from the gateway in the same process.
     pub fn is_ready(&self) -> bool {
-        self.0.values().all(|state| *state == PartState::Ready)
+        let takes_requests = self.roles.iter().any(|role| role.takes_requests);
+        let mut deciding = self.roles.iter().filter(|role| role.takes_requests == takes_requests);
+        self.required.iter().all(|part| self.parts.get(part) == Some(&PartState::Ready))
+            && deciding.all(RoleReport::is_ready)
+    }
+
+    /// Whether any role lacks something.
+    pub fn is_degraded(&self) -> bool {
+        self.roles.iter().any(|role| !role.lacks.is_empty())
+    }
+}
+
+impl RoleReport {
+    /// Whether it can do its essential work.
+    pub fn is_ready(&self) -> bool {
+        self.lacks.iter().all(|need| need.impact < Impact::NotReady)
     }
 }

@@ -48,7 +48,14 @@ pub(super) async fn supervise<F, Run>(
         failures = if started.elapsed() > backoff.max { 1 } else { failures + 1 };
         restarts.inc();
         let wait = backoff.after(failures);
-        tracing::error!(r#loop = name, cause, failures, again_in_ms = millis(wait), "loop failed");
+        tracing::error!(
+            outage = name,
+            r#loop = name,
+            cause,
+            failures,
+            again_in_ms = millis(wait),
+            "loop failed"
+        );
         if !drain.sleep(wait).await {
             return;
         }

@@ -77,7 +77,7 @@ fn parts_stop_in_the_reverse_order_of_the_stages() {
         signal.send("SIGTERM").unwrap();
         assert!(matches!(exit.await.unwrap(), Exit::Clean));
         assert_eq!(*order.lock().unwrap(), ["loop", "store"]);
-        assert_eq!(readiness.report().0["process"], PartState::NotReady("draining".to_owned()));
+        assert_eq!(readiness.report().parts["process"], PartState::NotReady("draining".to_owned()));
     });
 }
 
@@ -286,4 +286,36 @@ fn a_part_that_ends_by_itself_stops_the_process() {
         });
         assert!(matches!(exit.await.unwrap(), Exit::PartEnded("gateway")));
     });
+}
+
+fn needs(role: &'static str, takes_requests: bool, db: Impact, bus: Impact) -> RoleNeeds {
+    let need = |part, impact| PartNeed { part, impact, effect: format!("without {part}") };
+    RoleNeeds { role, takes_requests, needs: vec![need("db", db), need("bus", bus)] }
+}
+
+#[test]
+fn roles_that_take_requests_decide_whether_the_process_is_ready() {
+    let gateway = needs("gateway", true, Impact::NotReady, Impact::Degraded);
+    let relay = needs("relay", false, Impact::NotReady, Impact::NotReady);
+    let state = |roles: &[&RoleNeeds], away: &str| {
+        let readiness = Readiness::default();
+        readiness.declare(roles.iter().map(|role| (*role).clone()).collect());
+        for name in ["db", "bus", "process"] {
+            let part = readiness.part(name);
+            assert!(name != "process" || !readiness.report().is_ready(), "it is starting");
+            part.ready();
+        }
+        assert!(readiness.report().is_ready() && !readiness.report().is_degraded());
+        readiness.part(away).not_ready("away");
+        let report = readiness.report();
+        let roles: Vec<bool> = report.roles.iter().map(RoleReport::is_ready).collect();
+        (report.is_ready(), report.is_degraded(), roles)
+    };
+    assert_eq!(state(&[&gateway], "bus"), (true, true, vec![true]));
+    assert_eq!(state(&[&gateway], "db"), (false, true, vec![false]));
+    assert_eq!(state(&[&relay], "bus"), (false, true, vec![false]), "alone it decides for itself");
+    assert_eq!(state(&[&gateway, &relay], "bus"), (true, true, vec![true, false]));
+    assert_eq!(state(&[&gateway, &relay], "process"), (false, false, vec![true, true]), "draining");
+    let unaffected = needs("frontend", true, Impact::Unaffected, Impact::Unaffected);
+    assert_eq!(state(&[&unaffected], "db"), (true, false, vec![true]));
 }

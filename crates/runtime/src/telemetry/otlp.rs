@@ -151,7 +151,11 @@ impl MetricsPush {
         if let Err(error) = self.tick().await {
             self.failures.inc();
             let cause = base::error::chain(&error);
-            tracing::warn!(cause, "metrics were not pushed; the next push carries everything");
+            tracing::warn!(
+                outage = "collector",
+                cause,
+                "metrics were not pushed; the next push carries everything"
+            );
         }
     }
 

@@ -68,6 +68,16 @@ impl TraceContext {
             let _ = span.set_parent(parent);
         }
     }
+
+    /// Links `span` to where this came from, and leaves it the root of a trace of its own: whether that is sampled is our decision. To be
+    /// called before the span is entered.
+    pub fn link_in(&self, span: &Span) {
+        if self.traceparent.is_some() {
+            let from = TraceContextPropagator::new().extract(self);
+            // Nothing happens if it is not well-formed, or if no trace is kept of this span.
+            span.add_link(from.span().span_context().clone());
+        }
+    }
 }
 
 impl Extractor for TraceContext {
@@ -113,6 +123,16 @@ mod tests {
             let in_work = work.in_scope(TraceContext::current).traceparent.unwrap();
             assert_eq!(in_work.split('-').nth(1), CALLER.split('-').nth(1), "the trace id is the caller's");
             assert_ne!(in_work.split('-').nth(2), CALLER.split('-').nth(2), "the span is our own");
+        });
+    }
+
+    #[test]
+    fn a_linked_span_is_the_root_of_its_own_trace() {
+        with_tracing(|| {
+            let request = tracing::info_span!("request");
+            TraceContext::from_lookup(|name| (name == "traceparent").then_some(CALLER)).link_in(&request);
+            let ours = request.in_scope(TraceContext::current).traceparent.unwrap();
+            assert_ne!(ours.split('-').nth(1), CALLER.split('-').nth(1), "the trace id is our own");
         });
     }
 

@@ -27,7 +27,6 @@ pub(super) struct Memory {
 struct Kept {
     sessions: HashMap<SessionId, Entry>,
     groups: HashMap<Group, HashSet<SessionId>>,
-    used: HashMap<String, Timestamp>,
     added: usize,
 }
 
@@ -154,18 +153,6 @@ impl Memory {
         Ok(ended)
     }
 
-    pub(super) async fn use_up(&self, what: &str, remember: Duration) -> Result<(), Error> {
-        let (now, mut kept) = (self.clock.now(), self.kept());
-        kept.added += 1;
-        kept.used.insert(what.to_owned(), now.after(remember));
-        Ok(())
-    }
-
-    pub(super) async fn is_used_up(&self, what: &str) -> Result<bool, Error> {
-        let now = self.clock.now();
-        Ok(self.kept().used.get(what).is_some_and(|until| *until > now))
-    }
-
     pub(super) async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {
         let ends = self.ends.subscribe();
         // What was missed is found by those who look now and then.
@@ -212,6 +199,5 @@ impl Kept {
         for (id, groups) in over {
             groups.iter().for_each(|group| self.leave(group, &id));
         }
-        self.used.retain(|_, until| *until > now);
     }
 }

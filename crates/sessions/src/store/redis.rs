@@ -6,7 +6,7 @@ use ::redis::FromRedisValue;
 use ::redis::aio::ConnectionManager;
 use futures::StreamExt;
 use futures::stream::BoxStream;
-use redis_store::{Call, Key, KeySpace, Script, script};
+use redis_store::{Call, Key, KeySpace, Script, Trial, script};
 
 use super::{Claim, Error, Found, Group, Lease, Session, SessionId};
 
@@ -17,6 +17,42 @@ static KEEP: Script = script!("scripts/keep.lua");
 static REPLACE: Script = script!("scripts/replace.lua");
 static REMOVE: Script = script!("scripts/remove.lua");
 static REMOVE_GROUP: Script = script!("scripts/remove_group.lua");
+
+/// Shows whether a server runs the scripts: the life of a session, and the end of its group.
+pub static TRIALS: [Trial; 7] = [
+    Trial {
+        script: &INSERT,
+        name: "sessions/insert.lua",
+        keys: &["session:s1", "session-g1"],
+        args: &["s1", "record", "4102444800000", "60000", "60000"],
+    },
+    Trial { script: &READ, name: "sessions/read.lua", keys: &["session:s1"], args: &["60000"] },
+    Trial {
+        script: &CLAIM,
+        name: "sessions/claim.lua",
+        keys: &["session:s1"],
+        args: &["0", "fence", "60000"],
+    },
+    Trial { script: &KEEP, name: "sessions/keep.lua", keys: &["session:s1"], args: &["fence", "60000"] },
+    Trial {
+        script: &REPLACE,
+        name: "sessions/replace.lua",
+        keys: &["session:s1"],
+        args: &["fence", "record", "60000"],
+    },
+    Trial {
+        script: &REMOVE_GROUP,
+        name: "sessions/remove_group.lua",
+        keys: &["session-g1", "session:"],
+        args: &["playhouse-trial"],
+    },
+    Trial {
+        script: &REMOVE,
+        name: "sessions/remove.lua",
+        keys: &["session:s1", "session-g1"],
+        args: &["s1", "playhouse-trial"],
+    },
+];
 
 /// How long nothing may be told before the connection is asked whether it still lives.
 const QUIET: Duration = Duration::from_secs(5);
@@ -47,10 +83,6 @@ impl Keys {
     /// The session, then its groups.
     fn session_in(&self, id: &SessionId, groups: &[Group]) -> Vec<Key> {
         std::iter::once(self.session(id)).chain(groups.iter().map(|group| self.group(group))).collect()
-    }
-
-    fn used(&self, of: &str) -> Key {
-        self.0.key_of("session-used:", of)
     }
 
     fn ends_channel(&self) -> String {
@@ -139,18 +171,6 @@ impl Redis {
         let mut call = REMOVE_GROUP.call(&[self.keys.group(group), self.keys.session_stem()]);
         call.arg(self.keys.ends_channel());
         self.run(&call).await
-    }
-
-    pub(super) async fn use_up(&self, what: &str, remember: Duration) -> Result<(), Error> {
-        let mut command = ::redis::cmd("SET");
-        command.arg(self.keys.used(what)).arg(1).arg("PX").arg(millis(remember));
-        Ok(command.query_async(&mut self.connection()).await?)
-    }
-
-    pub(super) async fn is_used_up(&self, what: &str) -> Result<bool, Error> {
-        let mut command = ::redis::cmd("EXISTS");
-        command.arg(self.keys.used(what));
-        Ok(command.query_async(&mut self.connection()).await?)
     }
 
     pub(super) async fn ends(&self) -> Result<BoxStream<'static, SessionId>, Error> {

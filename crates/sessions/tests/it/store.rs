@@ -59,7 +59,6 @@ for_every_store! {
     all_sessions_of_the_issuers_session_end_together
     all_sessions_of_a_person_end_together
     those_who_listen_hear_of_every_end
-    a_word_is_used_once
 }
 
 async fn claimed(sessions: &SessionStore, id: &SessionId, version: u64, lease: Duration) -> Lease {
@@ -292,19 +291,6 @@ async fn those_who_listen_hear_of_every_end(setup: Setup) {
     assert!(is_there(&here, &stays).await);
 }
 
-async fn a_word_is_used_once(setup: Setup) {
-    let stores = setup.stores(HOUR).await;
-    assert!(!stores[0].is_used_up("jti-1").await.unwrap());
-    stores[0].use_up("jti-1", SECOND).await.unwrap();
-    stores[0].use_up("jti-2", HOUR).await.unwrap();
-    for store in &stores {
-        assert!(store.is_used_up("jti-1").await.unwrap() && !store.is_used_up("jti-3").await.unwrap());
-    }
-    setup.pass(SECOND * 11 / 10).await;
-    assert!(!stores[1].is_used_up("jti-1").await.unwrap(), "it need not be known for ever");
-    assert!(stores[1].is_used_up("jti-2").await.unwrap());
-}
-
 /// Whatever is done, nothing stays in Redis for ever.
 #[tokio::test(flavor = "multi_thread")]
 async fn every_key_in_redis_expires() {
@@ -329,11 +315,10 @@ async fn every_key_in_redis_expires() {
     claimed(&sessions, &ada, 1, SECOND).await;
     sessions.remove(&bob, &session("bob", HOUR)).await.unwrap();
     sessions.remove_group(&Group::of_sid(ISSUER, "sid of eve")).await.unwrap();
-    sessions.use_up("a word", HOUR).await.unwrap();
 
     let lives = setup.lives().await;
     let count = |kind: &str| lives.keys().filter(|key| key.contains(kind)).count();
-    assert_eq!((count("session:"), count("session-used:")), (2, 1), "{lives:?}");
+    assert_eq!(count("session:"), 2, "{lives:?}");
     assert!(lives.values().all(|life| *life > 0), "{lives:?}");
     let group = lives.iter().filter(|(key, _)| key.contains("session-sid:")).map(|(_, life)| *life).max();
     assert!(group > Some(HOUR.as_millis() as i64 * 3 / 2), "{lives:?}");

@@ -3,29 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
+use super::deny::list;
 use super::metadata::{items, metadata, text};
 use super::root;
-
-/// A second crypto provider, the C library we do not want to link, code with open advisories; and the tables of ICU, which come with
-/// `idna_adapter` 1.2: twenty crates for host names that are not ASCII. `cargo update -p idna_adapter --precise 1.1.0` keeps them out.
-const REFUSED: &[&str] = &["icu_properties", "native-tls", "openssl-sys", "ring", "rsa"];
-
-const LICENCES: &[&str] = &[
-    "0BSD",
-    "Apache-2.0",
-    "Apache-2.0 WITH LLVM-exception",
-    "BSD-2-Clause",
-    "BSD-3-Clause",
-    "BSL-1.0",
-    "CC0-1.0",
-    "CDLA-Permissive-2.0",
-    "ISC",
-    "MIT",
-    "OpenSSL",
-    "Unicode-3.0",
-    "Unlicense",
-    "Zlib",
-];
 
 /// The packages that a selection builds, each with the sets of features that it is built with.
 fn tree(args: &[&str]) -> BTreeMap<String, BTreeSet<String>> {
@@ -51,7 +31,8 @@ fn refused_dependencies_are_not_linked() {
     let linked = tree(&["--workspace"]);
     let linked: BTreeSet<&str> = linked.keys().filter_map(|package| package.split(' ').next()).collect();
     assert!(linked.contains("aws-lc-rs"), "the list of linked crates was not understood");
-    let refused: Vec<&&str> = REFUSED.iter().filter(|name| linked.contains(**name)).collect();
+    let refused: Vec<String> =
+        list("bans", "deny").into_iter().filter(|name| linked.contains(name.as_str())).collect();
     assert!(refused.is_empty(), "{refused:?}: see `cargo tree -i NAME`");
 }
 
@@ -74,11 +55,45 @@ fn every_entry_point_wants_the_same_features_of_its_dependencies() {
 
 #[test]
 fn licences_of_dependencies_are_ones_we_accept() {
-    let accepted = |licence: &str| LICENCES.contains(&licence.trim_matches(['(', ')', ' ']));
+    let allowed = list("licenses", "allow");
+    let accepted = |licence: &str| allowed.iter().any(|one| one == licence.trim_matches(['(', ')', ' ']));
     let metadata = metadata(&[]);
     for package in items(&metadata["packages"]) {
         let licence = text(&package["license"]).replace('/', " OR ");
         let sound = licence.split(" OR ").any(|alternative| alternative.split(" AND ").all(accepted));
         assert!(sound, "{} has the licence {licence:?}", package["name"]);
+    }
+}
+
+/// A second version of a crate is more to build and to trust, and a fix of one leaves the other.
+#[test]
+fn every_crate_has_one_version_or_a_reason() {
+    let metadata = metadata(&[]);
+    let mut versions: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for package in items(&metadata["packages"]) {
+        versions.entry(text(&package["name"])).or_default().insert(text(&package["version"]));
+    }
+    let skipped: BTreeSet<String> = list("bans", "skip").into_iter().collect();
+    let mut known = BTreeSet::new();
+    for (name, versions) in versions.iter().filter(|(_, versions)| versions.len() > 1) {
+        let of_name = versions.iter().map(|version| format!("{name}@{version}"));
+        let (explained, unexplained): (Vec<String>, Vec<String>) =
+            of_name.partition(|version| skipped.contains(version));
+        assert!(unexplained.len() <= 1, "{unexplained:?}: give deny.toml a reason for all but the newest");
+        known.extend(explained);
+    }
+    let gone: Vec<&String> = skipped.difference(&known).collect();
+    assert!(gone.is_empty(), "{gone:?}: no longer there, so they leave deny.toml");
+}
+
+#[test]
+fn crates_come_from_the_registries_that_we_name() {
+    let allowed = list("sources", "allow-registry");
+    for package in items(&metadata(&[])["packages"]) {
+        let source = package["source"].as_str();
+        let is_known = |source: &str| {
+            source.strip_prefix("registry+").is_some_and(|url| allowed.iter().any(|one| one == url))
+        };
+        assert!(source.is_none_or(is_known), "{} comes from {source:?}", package["name"]);
     }
 }

@@ -81,6 +81,8 @@ fn sql_redis_and_nats_stay_where_the_document_says() {
         // These take statements.
         ("insert_at_commit", "("),
         ("delete_at_commit", "("),
+        ("update_at_commit", "("),
+        ("upsert_at_commit", "("),
         ("insert_and_read", "("),
         // And these are some.
         ("\"SELECT", " "),

@@ -1,5 +1,6 @@
 //! The webhooks that were accepted, by the provider's own id.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use db::{Db, Error, Tx};
@@ -10,6 +11,7 @@ use crate::orders::model::{OrderState, Webhook};
 use crate::stock::store::uuid;
 
 const KNOWN: &str = "SELECT order_id, kind FROM drop_payment_webhooks WHERE webhook_id = ?";
+const KNOWN_OF: &str = "SELECT webhook_id FROM drop_payment_webhooks WHERE webhook_id IN ({list})";
 const ADD: &str = "INSERT INTO drop_payment_webhooks (webhook_id, order_id, kind, outcome, received_at)";
 /// SQLite has no LIMIT for DELETE.
 const PRUNE_SQLITE: &str = "DELETE FROM drop_payment_webhooks WHERE webhook_id IN \
@@ -25,16 +27,27 @@ pub(crate) async fn known_webhook(tx: &mut Tx, id: &str) -> Result<Option<(Order
     Ok(row.map(|(order, kind)| (OrderId::from_uuid(uuid(&order)), kind)))
 }
 
-/// Records a webhook when the transaction is committed, with the order's state after it.
-pub(crate) fn add_webhook(tx: &mut Tx, webhook: &Webhook, state: OrderState) {
-    let row = [
-        webhook.id.as_str().into(),
-        webhook.order.as_uuid().into(),
-        webhook.kind.word().into(),
-        state.word().into(),
-        db::Value::Now,
-    ];
-    tx.insert_at_commit(ADD, [row]);
+/// Returns those of these ids under which a webhook was received. `ids` is not empty.
+pub(crate) async fn known_webhooks(tx: &mut Tx, ids: &[&str]) -> Result<HashSet<String>, Error> {
+    let (text, padding) = db::list_text(KNOWN_OF, ids.len());
+    let rows: Vec<String> = db::on!(tx, connection => {
+        db::bind_list!(sqlx::query_scalar(text), ids, padding).fetch_all(connection).await?
+    });
+    Ok(rows.into_iter().collect())
+}
+
+/// Records webhooks when the transaction is committed, each with the order's state after it.
+pub(crate) fn add_webhooks<'a>(tx: &mut Tx, webhooks: impl IntoIterator<Item = (&'a Webhook, OrderState)>) {
+    let row = |(webhook, state): (&'a Webhook, OrderState)| {
+        [
+            webhook.id.as_str().into(),
+            webhook.order.as_uuid().into(),
+            webhook.kind.word().into(),
+            state.word().into(),
+            db::Value::Now,
+        ]
+    };
+    tx.insert_at_commit(ADD, webhooks.into_iter().map(row));
 }
 
 /// Removes up to `limit` webhooks that were received longer ago than `retention`. Returns how many.

@@ -64,7 +64,7 @@ impl LockedStock {
         let row: Option<SaleRow> = db::on!(tx, connection => {
             sqlx::query_as(AssertSqlSafe(text)).bind(bytes(drop.as_uuid())).fetch_optional(connection).await?
         });
-        let sale = row.map(|row| read_sale(drop, row.state, row.resource, &row.terms)).transpose()?;
+        let sale = row.map(read_sale).transpose()?;
         Ok(sale.map(|sale| (stock, sale)))
     }
 

@@ -1,5 +1,7 @@
 //! The rows of reservations.
 
+use std::collections::{BTreeMap, HashMap};
+
 use account::{AccountId, UserId};
 use base::Timestamp;
 use db::{Conn, Db, Error, Tx, Value};
@@ -23,7 +25,8 @@ const ADD: &str = "INSERT INTO drop_reservations (reservation_id, drop_id, user_
     expires_at, ended_at)";
 const UNITS: &str = "SELECT CAST(COALESCE(SUM(CASE WHEN state = 0 THEN quantity ELSE confirmed END), 0) AS SIGNED) \
     FROM drop_reservations WHERE user_id = ? AND drop_id = ?";
-const OWNED: &str = "SELECT CAST(COALESCE(SUM(confirmed), 0) AS SIGNED) FROM drop_reservations WHERE user_id = ? AND drop_id = ?";
+const OWNED: &str = "SELECT user_id, CAST(SUM(confirmed) AS SIGNED) AS units FROM drop_reservations \
+    WHERE drop_id = ? AND user_id IN ({list}) GROUP BY user_id";
 const TAKE_BACK: &str = "UPDATE drop_reservations SET confirmed = 0 WHERE reservation_id = ?";
 
 db::row! {
@@ -38,6 +41,22 @@ db::row! {
         reserved_at: i64,
         expires_at: i64,
     }
+}
+
+db::row! {
+    struct OwnedRow {
+        user_id: Vec<u8>,
+        units: i64,
+    }
+}
+
+/// Which held reservations to lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Payable {
+    /// Those that can be paid for from now on: their time has not ended.
+    InTime,
+    /// Those whose payment has succeeded: it counts until they have expired.
+    UntilExpired,
 }
 
 /// Adds reservations when the transaction is committed.
@@ -83,6 +102,26 @@ pub(crate) async fn lock(tx: &mut Tx, id: ReservationId) -> Result<Option<(Reser
     });
     let has_ended = reservation.expires_at <= Timestamp::from_millis(now);
     Ok(Some((reservation, has_ended)))
+}
+
+/// Reads those of these reservations that are held, and holds the rows that nobody else holds. It waits for no row, so the store's clock
+/// is that of the locks. `ids` is not empty.
+pub(crate) async fn lock_held(
+    tx: &mut Tx,
+    ids: &[ReservationId],
+    which: Payable,
+) -> Result<Vec<Reservation>, Error> {
+    let in_time = match which {
+        Payable::InTime => format!(" AND expires_at > {}", tx.dialect().now()),
+        Payable::UntilExpired => String::new(),
+    };
+    let text = format!("{COLUMNS}WHERE reservation_id IN ({{list}}) AND state = 0{in_time}");
+    let ids: Vec<&[u8]> = ids.iter().map(|id| bytes(id.as_uuid())).collect();
+    let (text, padding) = db::list_text(&locking(tx.dialect(), &text, SKIP_LOCKED), ids.len());
+    let rows: Vec<ReservationRow> = db::on!(tx, connection => {
+        db::bind_list!(sqlx::query_as(text), ids, padding).fetch_all(connection).await?
+    });
+    Ok(rows.into_iter().map(read).collect())
 }
 
 /// Reads the reservations that are held for a user and whose time has not ended.
@@ -138,17 +177,21 @@ pub(crate) async fn end(tx: &mut Tx, ids: &[ReservationId], as_state: Reservatio
     Ok(())
 }
 
-/// Confirms units of a reservation. One that is held ends; one that had ended before keeps how.
-pub(crate) async fn confirm(tx: &mut Tx, id: ReservationId, units: i64) -> Result<(), Error> {
-    let text = format!(
-        "UPDATE drop_reservations SET confirmed = ?, ended_at = COALESCE(ended_at, {}), \
-         state = CASE WHEN state = 0 THEN 1 ELSE state END WHERE reservation_id = ?",
-        tx.dialect().now()
-    );
-    db::on!(tx, connection => {
-        sqlx::query(AssertSqlSafe(text)).bind(units).bind(bytes(id.as_uuid())).execute(connection).await?;
-    });
-    Ok(())
+/// Confirms units of reservations whose rows the transaction holds, when it is committed. One that is held ends; one that had ended
+/// before keeps how.
+pub(crate) fn confirm(tx: &mut Tx, units: &[(ReservationId, i64)]) {
+    let mut by_units: BTreeMap<i64, Vec<ReservationId>> = BTreeMap::new();
+    for (id, units) in units {
+        by_units.entry(*units).or_default().push(*id);
+    }
+    for (units, ids) in by_units {
+        let head = format!(
+            "UPDATE drop_reservations SET confirmed = {units}, ended_at = COALESCE(ended_at, {}), \
+             state = CASE WHEN state = 0 THEN 1 ELSE state END WHERE reservation_id",
+            tx.dialect().now()
+        );
+        tx.update_at_commit(&head, ids.iter().map(|id| id.as_uuid().into()));
+    }
 }
 
 /// Takes the confirmed units of a reservation back.
@@ -161,22 +204,28 @@ pub(crate) async fn take_back(tx: &mut Tx, id: ReservationId) -> Result<(), Erro
 
 /// Counts the units of a drop that a user has or holds. Exact while the stock's row is locked.
 pub(crate) async fn units_of_user(tx: &mut Tx, user: UserId, drop: DropId) -> Result<i64, Error> {
-    count(tx, UNITS, user, drop).await
-}
-
-/// Counts the units of a drop that a user owns.
-pub(crate) async fn owned_by_user(tx: &mut Tx, user: UserId, drop: DropId) -> Result<i64, Error> {
-    count(tx, OWNED, user, drop).await
-}
-
-async fn count(tx: &mut Tx, text: &'static str, user: UserId, drop: DropId) -> Result<i64, Error> {
     Ok(db::on!(tx, connection => {
-        sqlx::query_scalar(text)
+        sqlx::query_scalar(UNITS)
             .bind(bytes(user.as_uuid()))
             .bind(bytes(drop.as_uuid()))
             .fetch_one(connection)
             .await?
     }))
+}
+
+/// Counts the units of a drop that each of these users owns, in one query. Leaves out users without reservations. `users` is not empty.
+pub(crate) async fn owned_by_users(
+    tx: &mut Tx,
+    drop: DropId,
+    users: &[UserId],
+) -> Result<HashMap<UserId, i64>, Error> {
+    let ids: Vec<&[u8]> = users.iter().map(|user| bytes(user.as_uuid())).collect();
+    let (text, padding) = db::list_text(OWNED, ids.len());
+    let rows: Vec<OwnedRow> = db::on!(tx, connection => {
+        let query = sqlx::query_as(text).bind(bytes(drop.as_uuid()));
+        db::bind_list!(query, ids, padding).fetch_all(connection).await?
+    });
+    Ok(rows.iter().map(|row| (UserId::from_uuid(uuid(&row.user_id)), row.units)).collect())
 }
 
 fn read(row: ReservationRow) -> Reservation {

@@ -257,7 +257,7 @@ impl Everything {
                 (self.page, self.page_end) = (rest.notifications.into(), rest.up_to);
             }
             Err(error) => {
-                tracing::warn!(cause = chain(&error), "a stream cannot read its inbox");
+                tracing::warn!(outage = "inbox", cause = chain(&error), "a stream cannot read its inbox");
                 self.inbox.failed();
             }
         }
@@ -274,7 +274,11 @@ impl Everything {
                 Some(event("inbox", &counts))
             }
             Err(error) => {
-                tracing::warn!(cause = chain(&error), "a stream cannot read the counts of its inbox");
+                tracing::warn!(
+                    outage = "inbox",
+                    cause = chain(&error),
+                    "a stream cannot read the counts of its inbox"
+                );
                 self.counts.failed();
                 None
             }

@@ -85,6 +85,6 @@ pub(super) fn ended_early(error: &Error) -> Next {
     if matches!(error, Error::Stopping) {
         return Next::Reconnect("this process stops");
     }
-    tracing::warn!(cause = chain(error), "a stream ends early");
+    tracing::warn!(outage = "tickets", cause = chain(error), "a stream ends early");
     Next::Reconnect("it cannot be told at the moment")
 }

@@ -117,7 +117,8 @@ async fn a_listener_that_stops_waits_for_the_last_event() {
     let (router, tell) = told();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-    let served = Serving::new(&Metrics::new("0")).wrap("test", router.into());
+    let served =
+        Serving::new(Clock::system(), &Metrics::new("0")).wrap("test", Site::new([], &[]), router.into());
     let drain = Drain::new();
     let serving = tokio::spawn(serve(listener, served, LIMITS, drain.clone(), TaskTracker::new()));
     client.write_all(request("/events").as_bytes()).await.unwrap();
@@ -139,7 +140,8 @@ async fn an_answer_that_stays_open_keeps_little() {
         tokio::join!(listener.accept(), async { TcpStream::connect(listener.local_addr().unwrap()).await });
     let (stream, peer) = stream.unwrap();
     let metrics = Metrics::new("0");
-    let served = Serving::new(&metrics).wrap("test", Router::new().into());
+    let served =
+        Serving::new(Clock::system(), &metrics).wrap("test", Site::new([], &[]), Router::new().into());
     let admission = Admission::new(1, 0, Vec::new(), served.connections().clone());
     let seat = admission.admit(peer.ip()).unwrap();
     let arrival = Arrival { stream, connection: Connection::new(peer, Drain::new()), seat };

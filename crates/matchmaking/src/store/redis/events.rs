@@ -37,7 +37,12 @@ impl Redis {
         // One line however many entries there are: the server that is away is the same for all.
         if let Some(error) = cause {
             self.metrics.copies_failed.inc_by(failed);
-            tracing::warn!(cause = chain(&error), entries = failed, "assignments are copied later");
+            tracing::warn!(
+                outage = "assignments_url",
+                cause = chain(&error),
+                entries = failed,
+                "assignments are copied later"
+            );
         }
         // Removing comes last, so that no failure after it hides what was removed.
         self.push_entries(&kept, "0").await?;

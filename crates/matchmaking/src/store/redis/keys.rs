@@ -83,6 +83,11 @@ impl Keys {
         self.0.key("matchEventsLease")
     }
 
+    /// Ours: a hash of each assigner's last failure, by engine and profile.
+    pub(super) fn assigner_failures(&self) -> Key {
+        self.0.key("assignerFailures")
+    }
+
     /// Ours: a set of the engines that have nothing to do.
     pub(super) fn idle_engines(&self) -> Key {
         self.0.key("idleEngines")

@@ -97,7 +97,7 @@ impl Held {
 
     async fn try_to(&self, call: &Call, what: &str) {
         if let Err(error) = call.run::<()>(self.lock.connection.clone()).await {
-            tracing::warn!(cause = base::error::chain(&error), "the lock is not {what}");
+            tracing::warn!(outage = what, cause = base::error::chain(&error), "the lock is not {what}");
         }
     }
 }

@@ -7,13 +7,14 @@ use reqwest::Method;
 use serde_json::Value;
 
 use crate::answer;
-use crate::cli::From;
+use crate::cli::{AsOperator, From};
 use crate::commands::Outcome;
 use crate::commands::admin::Admin;
 
 pub(super) async fn run(
     from: &From,
     admin: Option<&str>,
+    operator: &AsOperator,
     limit: usize,
     server: Option<MySqlConnectOptions>,
 ) -> anyhow::Result<Outcome> {
@@ -32,7 +33,7 @@ pub(super) async fn run(
         }
         answer("")?;
     }
-    let admin = Admin::find(admin, from)?;
+    let admin = Admin::find(admin, from, operator)?;
     answer(&format!("waited for since the start of the process at {}", admin.url()))?;
     match admin.ask(Method::GET, &format!("/locks/hot?limit={limit}")).await {
         Ok(found) => {

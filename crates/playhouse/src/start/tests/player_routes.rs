@@ -117,6 +117,8 @@ async fn late() -> &'static str {
     "at last"
 }
 
+const OPERATOR_TOKEN: &str = "ph_operator-for-tests-only";
+
 /// A process with the services of the product and [`Echo`].
 struct World {
     client: Client,
@@ -138,6 +140,7 @@ impl World {
     }
 
     const SERVICES: Services = Services(&[
+        &operators::Wiring,
         &outbox::Wiring,
         &account::Wiring,
         &entitlement::Wiring,
@@ -152,7 +155,9 @@ impl World {
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         let listen = "[listen]\ngateway = \"127.0.0.1:0\"\ninternal = \"127.0.0.1:0\"\nadmin = \"127.0.0.1:0\"\n\
             open_match = \"127.0.0.1:0\"\n";
-        let (settings, folder) = settings(&format!("{listen}{file}"));
+        let hash = http_server::TokenHash::of(OPERATOR_TOKEN);
+        let operator = format!("[operators.tester]\ntoken_hash = \"{hash}\"\n");
+        let (settings, folder) = settings(&format!("{listen}{operator}{file}"));
         let mut process = Process::new(settings.lifecycle.clone(), Metrics::new(VERSION));
         let sockets = Sockets::bind(&settings).await.unwrap();
         let at: Value = serde_json::from_str(&sockets.addresses().unwrap().to_json(None)).unwrap();
@@ -175,7 +180,10 @@ impl World {
 
     async fn token(&self, user: &str, role: &str) -> String {
         let url = format!("http://{}/issuer/tokens?user={user}&role={role}", self.admin);
-        answer(self.client.post(url)).await.json()["token"].as_str().unwrap().to_owned()
+        answer(self.client.post(url).bearer_auth(OPERATOR_TOKEN)).await.json()["token"]
+            .as_str()
+            .unwrap()
+            .to_owned()
     }
 
     /// Signs a browser in at the builtin issuer. Returns the cookie of its session.

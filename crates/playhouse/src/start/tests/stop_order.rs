@@ -43,11 +43,13 @@ const APPENDING: [&str; 5] = [
 ];
 
 /// The loops that append none: they read, deliver, publish, wake or remove.
-const OTHERS: [&str; 20] = [
+const OTHERS: [&str; 23] = [
+    "audit-log-keeper",
     "drops-gauges",
     "drops-reconciler",
     "drops-reservations",
     "drops-webhooks",
+    "fleet-heartbeat",
     "idempotency-keeper",
     "identity-keys",
     "limits-sweep",
@@ -64,6 +66,7 @@ const OTHERS: [&str; 20] = [
     "outbox-keeper",
     outbox::RELAY,
     "session-ends",
+    "session-history",
 ];
 
 /// Runs loops with these names and orders until all are up, then stops them. Returns their names in the order in which they ended.

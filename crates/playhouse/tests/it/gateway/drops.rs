@@ -12,6 +12,7 @@ use std::sync::Mutex;
 use testkit::{Payment, PaymentWebhook, eventually};
 
 use super::*;
+use crate::shop::OPERATOR_TOKEN;
 
 /// What webhooks of the tests are signed with.
 const SECRET: &str = "whsec_ZXhhbXBsZSBvZiBhIHNlY3JldCB0aGF0IHNpZ25z";
@@ -72,7 +73,7 @@ impl Sale {
     /// Does something to the drop, as an operator.
     async fn operate(&self, what: &str, body: &Value) {
         let url = format!("http://{}/drops/{}/{what}", self.door.at["admin"], self.drop);
-        let answer = sent(self.door.client.post(url).json(body)).await;
+        let answer = sent(self.door.client.post(url).bearer_auth(OPERATOR_TOKEN).json(body)).await;
         assert_eq!(answer.status, 200, "{what}: {answer:?}");
     }
 
@@ -119,7 +120,8 @@ async fn create(door: &Door, name: &str, stock: i64, terms: Value) -> String {
         all[name] = value.clone();
     }
     let body = json!({ "name": name, "resource": "golden-hat", "stock": stock, "terms": all });
-    let request = door.client.post(format!("http://{}/drops", door.at["admin"])).json(&body);
+    let request = door.client.post(format!("http://{}/drops", door.at["admin"]));
+    let request = request.bearer_auth(OPERATOR_TOKEN).json(&body);
     let answer = sent(request.header("idempotency-key", name.replace(' ', "-"))).await;
     assert_eq!(answer.status, 201, "{answer:?}");
     answer.json()["drop_id"].as_str().unwrap().to_owned()

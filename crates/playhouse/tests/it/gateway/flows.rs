@@ -16,7 +16,7 @@ use sessions::{Claim, Sealer, Session, SessionId, SessionSecret, SessionStore};
 use testkit::{Clients, Folder, OidcProvider, Uris, free_port};
 
 use self::browser::form;
-use super::{KEY, soon};
+use super::{KEY, shop, soon};
 use crate::fleet::Fleet;
 use crate::*;
 
@@ -60,7 +60,7 @@ impl Scene {
 
     /// Settings beside the usual ones, for processes that are started from now on.
     pub(super) fn configure(&self, more: &str) {
-        std::fs::write(self.config(), format!("{}{CONFIG}{more}", soon())).unwrap();
+        std::fs::write(self.config(), format!("{}{CONFIG}{}{more}", soon(), shop::operators())).unwrap();
     }
 
     fn config(&self) -> std::path::PathBuf {
@@ -83,14 +83,15 @@ impl Scene {
 
     /// The process that players find.
     pub(super) fn first(&self) -> Program {
-        self.program("gateway").args(["--set".to_owned(), format!("listen.gateway={}", self.public())])
+        self.program("gateway,service-api")
+            .args(["--set".to_owned(), format!("listen.gateway={}", self.public())])
     }
 
     /// Processes of the gateway, ready to serve; the first is the one that players find.
     pub(super) async fn gateways(&self, count: usize) -> Vec<Door> {
         let mut doors = vec![Door::open(&self.first()).await];
         for _ in 1..count {
-            doors.push(Door::open(&self.program("gateway")).await);
+            doors.push(Door::open(&self.program("gateway,service-api")).await);
         }
         doors
     }
@@ -196,7 +197,7 @@ impl Door {
     pub(super) async fn is_ready(&self) {
         testkit::eventually("the process is ready", PATIENCE, async || {
             let (status, report) = get(format!("http://{}/readyz", self.admin)).await;
-            if status == 200 { Ok(()) } else { Err(report.to_string()) }
+            if status == 200 && report["degraded"] == false { Ok(()) } else { Err(report.to_string()) }
         })
         .await;
     }
@@ -211,7 +212,7 @@ pub(super) struct Player {
 }
 
 impl Player {
-    fn with(header: &'static str, value: String) -> Self {
+    pub(super) fn with(header: &'static str, value: String) -> Self {
         let client = Client::builder().redirect(Policy::none()).build().unwrap();
         Self { client, header, value: value.into() }
     }

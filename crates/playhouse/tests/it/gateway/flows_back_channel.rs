@@ -22,14 +22,14 @@ const SOON: Duration = Duration::from_secs(1);
 
 /// Somebody between the issuer and the gateway who listens.
 #[derive(Clone)]
-struct Listener {
+pub(super) struct Listener {
     heard: Arc<Mutex<Vec<String>>>,
     gateway: String,
 }
 
 impl Listener {
     /// Has the issuer tell the gateway through here.
-    async fn before(scene: &Scene, gateway: &str) -> Self {
+    pub(super) async fn before(scene: &Scene, gateway: &str) -> Self {
         let this = Self { heard: Default::default(), gateway: gateway.to_owned() };
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -46,13 +46,13 @@ impl Listener {
         tell(&this.gateway, &body).await.0
     }
 
-    fn heard(&self) -> Vec<String> {
+    pub(super) fn heard(&self) -> Vec<String> {
         self.heard.lock().unwrap().clone()
     }
 }
 
 /// Tells a gateway what the issuer would tell it.
-async fn tell(at: &str, body: &str) -> (StatusCode, Value) {
+pub(super) async fn tell(at: &str, body: &str) -> (StatusCode, Value) {
     let url = format!("http://{at}/logout/backchannel");
     let request = Client::new().post(url).header(CONTENT_TYPE, FORM).body(body.to_owned());
     let response = request.send().await.unwrap();
@@ -67,7 +67,9 @@ async fn a_session_that_the_issuer_ends_is_over_everywhere_within_a_second() {
     // So that no stream finds out by looking.
     let quiet = |program: Program| program.env("PLAYHOUSE_GATEWAY_STREAM_HEARTBEAT", "1h");
     let mut doors = Vec::new();
-    for program in [scene.first(), scene.program("gateway"), scene.program("gateway")].map(quiet) {
+    for program in
+        [scene.first(), scene.program("gateway,service-api"), scene.program("gateway,service-api")].map(quiet)
+    {
         doors.push(Door::open(&program).await);
     }
     let listener = Listener::before(&scene, &doors[1].at).await;

@@ -51,7 +51,9 @@ async fn an_issuer_that_takes_long_is_asked_once() {
     const SLOW: Duration = Duration::from_secs(7);
     let scene = need!(Scene::start().await);
     let patient = |program: Program| program.env("PLAYHOUSE_IDENTITY_TIMEOUT", "30s");
-    let programs = [scene.first(), scene.program("gateway"), scene.program("gateway")].map(patient);
+    let programs =
+        [scene.first(), scene.program("gateway,service-api"), scene.program("gateway,service-api")]
+            .map(patient);
     let mut doors = Vec::new();
     for program in programs {
         doors.push(Door::open(&program).await);
@@ -73,7 +75,8 @@ async fn an_issuer_that_takes_long_is_asked_once() {
 async fn a_process_killed_before_it_asked_the_issuer_costs_nobody_the_session() {
     let scene = need!(Scene::start().await);
     let first = Door::open(&scene.first()).await;
-    let doomed = Door::open(&scene.program("gateway").env("TESTKIT_FAULT", "gateway.refresh")).await;
+    let doomed =
+        Door::open(&scene.program("gateway,service-api").env("TESTKIT_FAULT", "gateway.refresh")).await;
     let ada = scene.sign_in("ada").await;
     assert_eq!(ada.me(&doomed.at).await.0, 200);
     scene.is_due(&ada).await;
@@ -139,7 +142,8 @@ async fn a_client_that_the_issuer_does_not_know_any_more_signs_nobody_out() {
     let scene = need!(Scene::start().await);
     let first = Door::open(&scene.first()).await;
     let ada = scene.sign_in("ada").await;
-    let wrong = scene.program("gateway").env("PLAYHOUSE_IDENTITY_CLIENT_SECRET", "another-secret");
+    let wrong =
+        scene.program("gateway,service-api").env("PLAYHOUSE_IDENTITY_CLIENT_SECRET", "another-secret");
     let wrong = Door::open(&wrong).await;
     scene.is_due(&ada).await;
     assert_eq!(ada.me(&wrong.at).await.0, 200);
@@ -168,7 +172,7 @@ async fn a_store_that_is_away_when_the_issuer_answers_costs_nobody_the_session()
     let scene = need!(Scene::start().await);
     let proxy = Proxy::to(scene.fleet.redis.addr()).await;
     let first = scene.first().env("PLAYHOUSE_HOT_URL", proxy.url(&scene.fleet.redis.url()));
-    let doors = [Door::open(&first).await, Door::open(&scene.program("gateway")).await];
+    let doors = [Door::open(&first).await, Door::open(&scene.program("gateway,service-api")).await];
     let ada = scene.sign_in("ada").await;
     scene.is_due(&ada).await;
     scene.provider.slow(Duration::from_secs(2)).await;

@@ -93,7 +93,7 @@ async fn replacing_all_processes_costs_nobody_a_request_a_stream_or_a_match() {
     let other = format!("127.0.0.1:{}", free_port().unwrap());
     let programs = [
         scene.first(),
-        scene.program("gateway").args(["--set".to_owned(), format!("listen.gateway={other}")]),
+        scene.program("gateway,service-api").args(["--set".to_owned(), format!("listen.gateway={other}")]),
     ];
     let mut doors = Vec::new();
     for program in &programs {

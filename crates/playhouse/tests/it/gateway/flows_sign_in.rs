@@ -157,7 +157,7 @@ async fn a_sign_in_ends_at_any_process_in_the_browser_that_began_it_and_once() {
     let mut copy = browser.clone();
     assert_eq!(browser.visit(&at_the_other, None).await.status(), 303);
     assert!(browser.cookie("playhouse").is_some());
-    // The code has been used.
-    assert_eq!(copy.visit(&back, None).await.status(), 403);
+    // The sign-in has been finished.
+    assert_eq!(copy.visit(&back, None).await.status(), 400);
     assert_eq!(copy.cookie("playhouse"), None);
 }

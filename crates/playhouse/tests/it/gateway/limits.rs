@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use testkit::issuer::Signer;
 use testkit::{Proxy, Redis, eventually, need};
 
 use super::*;
@@ -41,9 +42,9 @@ async fn a_burst_goes_through_then_it_is_told_when_to_come_back() {
     assert_eq!(parameters(refused.header("ratelimit"), "read")["r"], 0);
     let wait: u64 = refused.header("retry-after").parse().unwrap();
     assert!((1..=5).contains(&wait), "12 a minute is one in five seconds: {refused:?}");
-    // What was refused has taken nothing, from no limit.
+    // It counts for the address, so that a client that does not slow down is stopped before any work is done.
     let address = parameters(refused.header("ratelimit"), "address")["r"];
-    assert!(address >= 1000 - 6, "{refused:?}");
+    assert!(address >= 1000 - 7, "{refused:?}");
     // Whoever comes back when told to is let in, once.
     tokio::time::sleep(Duration::from_secs(wait).saturating_sub(at.elapsed())).await;
     assert_eq!(ask().await.status, 200);
@@ -103,6 +104,34 @@ async fn an_address_has_one_limit_for_everything_but_the_issuer() {
     let form = form.header("content-type", "application/x-www-form-urlencoded").body("logout_token=junk");
     let answer = sent(form).await;
     assert_eq!((answer.status, answer.header("ratelimit")), (400, ""), "{answer:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_address_beyond_its_limit_costs_no_token_check_and_no_session_read() {
+    let (signer, stranger) = (Signer::ec("key"), Signer::ec("stranger"));
+    let issuer = Issuer::start(&[&signer]).await;
+    let settings =
+        format!("[identity]\nissuer = \"{}\"\n[gateway.limits]\naddress = \"1/h burst 3\"\n", issuer.url);
+    let door = Door::with(&settings, |program| program).await;
+    let good = signer.sign(&issuer.claims("ada"));
+    for expected in [200, 200, 200, 429] {
+        assert_eq!(sent(door.get("/v1/me").bearer_auth(&good)).await.status, expected);
+    }
+    // Whatever is sent is refused alike: nobody looked at it. A check would say 401, and a session that cannot be read 401 or 503.
+    let bad = stranger.sign(&issuer.claims("ada"));
+    let checked =
+        async || door.metric("playhouse_gateway_security_events_total{event=\"token_refused\"}").await;
+    for request in [
+        door.get("/v1/me").bearer_auth(&bad),
+        door.get("/v1/me").bearer_auth("junk"),
+        door.get("/v1/me").header("cookie", "playhouse=bWFkZS11cA"),
+    ] {
+        let refused = sent(request).await;
+        assert_problem(&refused, 429);
+        assert_eq!(parameters(refused.header("ratelimit"), "address")["r"], 0);
+        assert!(!refused.header("ratelimit").contains("read"), "no class was asked: {refused:?}");
+    }
+    assert_eq!(checked().await, 0.0);
 }
 
 /// Two processes on one Redis, which is behind a network that can be cut.

@@ -124,6 +124,18 @@ async fn whoever_is_banned_is_told_why() {
     let refused = sent(door.client.get(back).header("cookie", attempt)).await;
     assert_eq!(refused.status, 403, "{refused:?}");
     assert!(refused.body.contains("aims too well") && refused.cookie("playhouse=").is_none(), "{refused:?}");
+
+    // When the ban is lifted, a token is good again; the session has ended with the ban.
+    door.shop().status_of_post(&ban.replace("/ban", "/unban"), &json!({})).await;
+    let by_session = async |session: &str| sent(door.get("/v1/me").header("cookie", session)).await.status;
+    assert_eq!(sent(door.get("/v1/me").bearer_auth(&token)).await.status, 200);
+    assert_eq!(by_session(&session).await, 401);
+    let again = signed_in(&door.at["gateway"], "ada").await;
+    assert_eq!(by_session(&again).await, 200);
+
+    // All of them end without a ban, too.
+    door.shop().status_of_post(&ban.replace("/ban", "/end-sessions"), &json!({})).await;
+    assert_eq!(by_session(&again).await, 401);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,7 +166,7 @@ async fn the_builtin_issuer_is_found_on_this_machine_only() {
     let door = Door::open("").await;
     let discovery = "/issuer/.well-known/openid-configuration";
     for (host, status) in
-        [("localhost", 200), ("127.0.0.1:8080", 200), ("play.example.com", 404), ("evil.example:80", 404)]
+        [("localhost", 200), ("127.0.0.1:8080", 200), ("play.example.com", 403), ("evil.example:80", 403)]
     {
         assert_eq!(sent(door.get(discovery).header("host", host)).await.status, status, "{host}");
     }

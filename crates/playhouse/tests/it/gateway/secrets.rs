@@ -51,6 +51,7 @@ impl Confidant {
             keys_max_age: Duration::from_secs(3600),
             roles_claim: "realm_access.roles".to_owned(),
             operator_role: "playhouse-operator".to_owned(),
+            readonly_operator_role: "playhouse-operator-readonly".to_owned(),
             service_role: "playhouse-service".to_owned(),
             right_prefix: "playhouse-may-".to_owned(),
             name_claim: "name".to_owned(),

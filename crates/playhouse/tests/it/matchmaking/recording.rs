@@ -6,7 +6,7 @@ use sqlx::Connection;
 
 use super::*;
 use crate::crashes::was_killed;
-use crate::shop::in_outbox;
+use crate::shop::{admin_get, in_outbox};
 
 /// Makes a ticket and waits for its assignment. None if the process ends before.
 async fn play(address: String) -> Option<String> {
@@ -25,7 +25,7 @@ async fn play(address: String) -> Option<String> {
 async fn count_published(admin: &str) -> i64 {
     let mut count = 0;
     for row in in_outbox(admin, "published").await {
-        let (_, row) = get(format!("http://{admin}/outbox/{}", row["id"].as_str().unwrap())).await;
+        let (_, row) = admin_get(format!("http://{admin}/outbox/{}", row["id"].as_str().unwrap())).await;
         count += row["events"].as_array().map_or(1, Vec::len) as i64;
     }
     count
@@ -47,7 +47,7 @@ async fn database(folder: &Folder) -> sqlx::SqliteConnection {
 async fn published(admin: &str) -> BTreeSet<String> {
     let mut matches = BTreeSet::new();
     for row in in_outbox(admin, "published").await {
-        let (status, row) = get(format!("http://{admin}/outbox/{}", row["id"].as_str().unwrap())).await;
+        let (status, row) = admin_get(format!("http://{admin}/outbox/{}", row["id"].as_str().unwrap())).await;
         assert_eq!(status, 200, "{row}");
         let events = row["events"].as_array().into_iter().flatten();
         matches.extend(events.filter_map(|event| event["data"]["match_id"].as_str().map(str::to_owned)));

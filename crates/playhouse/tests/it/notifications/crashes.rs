@@ -34,7 +34,7 @@ const WEBHOOK: &str = "SELECT COUNT(*) FROM notification_webhook WHERE state <> 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_notifier_killed_anywhere_between_an_event_and_its_acknowledgement_tells_once() {
     let stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let (ada, publisher) = (stage.player(&door, "ada").await, stage.publisher().await);
     let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), None).await);
     // Before the commit nothing has happened.
@@ -74,12 +74,12 @@ async fn a_notifier_killed_anywhere_between_an_event_and_its_acknowledgement_tel
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_killed_after_it_did_what_a_service_asked_for_has_done_it_once() {
     let stage = need!(Stage::start().await);
-    let door = stage.process("gateway,notifier").await;
+    let door = stage.process("gateway,service-api,notifier").await;
     let ada = stage.player(&door, "ada").await;
     let mut stream = ada.stream(door.gateway(), None).await;
     stream.expect("ready").await;
     for (n, point) in ["notification_live.claimed", "notification_live.handled"].into_iter().enumerate() {
-        let dies = doomed(&stage, "gateway", point).await;
+        let dies = doomed(&stage, "gateway,service-api", point).await;
         let body = json!({ "to": { "user_id": ada.user }, "texts": { "en": { "title": point } } });
         assert!(dies.service().request(shop::TOKEN, point, &body).send().await.is_err());
         was_killed(&dies.running).await;
@@ -99,7 +99,7 @@ async fn a_process_killed_after_it_did_what_a_service_asked_for_has_done_it_once
 #[tokio::test(flavor = "multi_thread")]
 async fn a_broadcast_that_is_killed_goes_on_behind_the_last_who_was_told() {
     let stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let shop = Shop::at(door.internal());
     let customers = futures::stream::iter(0..MANY).map(|n| {
         let shop = shop.clone();
@@ -138,7 +138,7 @@ async fn a_webhook_is_sent_at_most_twice_when_its_sender_is_killed_once() {
     let receiver = Receiver::start().await;
     let delivery = "[notification.webhook_delivery]\nlease = \"1s\"\npoll = \"20ms\"\n";
     stage.configure(&format!("{delivery}{}", receiver.settings("hook")));
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let ada = stage.player(&door, "ada").await;
     for (point, times) in [("notification_webhook.claimed", 1), ("notification_webhook.handled", 2)] {
         let dies = doomed(&stage, "notifier", point).await;

@@ -29,7 +29,7 @@ async fn follow(player: Player, at: String) -> Tape {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_repeats_and_kills_tells_everybody_everything_once() {
     let stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let mut notifiers = Vec::new();
     for _ in 0..NOTIFIERS {
         notifiers.push(stage.process("notifier").await);

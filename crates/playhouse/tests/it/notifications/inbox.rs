@@ -11,7 +11,7 @@ use crate::*;
 #[tokio::test(flavor = "multi_thread")]
 async fn a_player_finds_reads_and_archives_what_they_were_told_and_sees_it_at_home() {
     let stage = need!(Stage::start().await);
-    let doors = [stage.process("gateway").await, stage.process("gateway").await];
+    let doors = [stage.process("gateway,service-api").await, stage.process("gateway,service-api").await];
     let [one, two] = [doors[0].gateway(), doors[1].gateway()];
     let (ada, bob) = (stage.player(&doors[0], "ada").await, stage.player(&doors[0], "bob").await);
     let unread = async |at: &str| {
@@ -82,7 +82,7 @@ async fn a_player_finds_reads_and_archives_what_they_were_told_and_sees_it_at_ho
 #[tokio::test(flavor = "multi_thread")]
 async fn only_services_with_the_right_tell_players_things() {
     let stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let ada = stage.player(&door, "ada").await;
     let body = json!({ "to": { "user_id": ada.user }, "texts": { "en": { "title": "hello" } } });
     let status = async |token: &str| {

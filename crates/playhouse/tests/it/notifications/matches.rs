@@ -28,7 +28,7 @@ async fn hears_of_the_match(stream: &mut Stream) -> (String, Value) {
 async fn both_players_of_a_match_are_told_on_their_streams_and_in_their_inboxes() {
     let stage = need!(Stage::start().await);
     stage.configure(DUEL);
-    let doors = [stage.process("gateway").await, stage.process("gateway").await];
+    let doors = [stage.process("gateway,service-api").await, stage.process("gateway,service-api").await];
     let _engine = stage.process("matchmaking-engine,outbox-relay").await;
     let _notifier = stage.process("notifier").await;
     let players = [stage.player(&doors[0], "ada").await, stage.player(&doors[1], "bob").await];

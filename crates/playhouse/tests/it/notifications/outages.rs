@@ -28,7 +28,7 @@ struct Listening {
 
 impl Listening {
     async fn on(stage: &Stage) -> Self {
-        let (door, _notifier) = (stage.process("gateway").await, stage.process("notifier").await);
+        let (door, _notifier) = (stage.process("gateway,service-api").await, stage.process("notifier").await);
         let ada = stage.player(&door, "ada").await;
         let publisher = stage.publisher().await;
         let (mut tape, mut stream) = (Tape::from(0), ada.stream(door.gateway(), Some(0)).await);
@@ -114,14 +114,14 @@ async fn a_redis_that_says_nothing_holds_up_no_stream() {
 async fn changes_of_a_process_that_died_before_it_published_are_sent_at_a_heartbeat() {
     let stage = need!(Stage::start().await);
     stage.configure("[matchmaking.queues.duel]\n");
-    let other = stage.process("gateway").await;
+    let other = stage.process("gateway,service-api").await;
     let ada = stage.player(&other, "ada").await;
     let mut stream = ada.stream(other.gateway(), None).await;
     stream.expect("ready").await;
     other.service().tell(ada.user, "unread").await;
     stream.expect("notification").await;
     let dies_after = async |point: &str, path: &str, body: &Value| {
-        let doomed = Process::start(&stage.program("gateway").env("TESTKIT_FAULT", point)).await;
+        let doomed = Process::start(&stage.program("gateway,service-api").env("TESTKIT_FAULT", point)).await;
         let request = ada.request(Method::POST, doomed.gateway(), path).json(body);
         assert!(request.send().await.is_err(), "{point}: it has answered");
         doomed.running.wait(PATIENCE).await;
@@ -141,8 +141,9 @@ async fn changes_of_a_process_that_died_before_it_published_are_sent_at_a_heartb
 async fn counts_that_changed_while_redis_was_away_are_sent_when_it_is_back() {
     let stage = need!(Stage::start().await);
     let proxy = Proxy::to(stage.fleet.redis.addr()).await;
-    let cut_off = stage.program("gateway").env("PLAYHOUSE_HOT_URL", proxy.url(&stage.fleet.redis.url()));
-    let (cut_off, other) = (Process::start(&cut_off).await, stage.process("gateway").await);
+    let cut_off =
+        stage.program("gateway,service-api").env("PLAYHOUSE_HOT_URL", proxy.url(&stage.fleet.redis.url()));
+    let (cut_off, other) = (Process::start(&cut_off).await, stage.process("gateway,service-api").await);
     let ada = stage.player(&other, "ada").await;
     let mut stream = ada.stream(cut_off.gateway(), None).await;
     stream.expect("ready").await;
@@ -163,7 +164,7 @@ async fn tickets_that_could_not_be_read_are_read_when_their_store_is_back() {
     stage.configure("[matchmaking.queues.duel]\n");
     // A way to the tickets that can be cut off while live messages pass.
     let proxy = Proxy::to(stage.fleet.redis.addr()).await;
-    let door = stage.program("gateway");
+    let door = stage.program("gateway,service-api");
     let door = door.env("PLAYHOUSE_MATCHMAKING_ASSIGNMENTS_URL", proxy.url(&stage.fleet.redis.url()));
     let door = Process::start(&door).await;
     let ada = stage.player(&door, "ada").await;
@@ -252,9 +253,9 @@ async fn replacing_the_processes_one_after_the_other_loses_nobody_anything() {
     const ROUNDS: usize = 4;
     let stage = need!(Stage::start().await);
     let at = [0, 1].map(|_| format!("127.0.0.1:{}", free_port().unwrap()));
-    let programs = at
-        .clone()
-        .map(|at| stage.program("gateway").args(["--set".to_owned(), format!("listen.gateway={at}")]));
+    let programs = at.clone().map(|at| {
+        stage.program("gateway,service-api").args(["--set".to_owned(), format!("listen.gateway={at}")])
+    });
     let mut doors = [Process::start(&programs[0]).await, Process::start(&programs[1]).await];
     let mut notifier = stage.process("notifier").await;
     let (mut players, mut followers) = (Vec::new(), JoinSet::new());

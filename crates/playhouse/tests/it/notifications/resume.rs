@@ -23,7 +23,7 @@ async fn connect(player: &Player, doors: &[Process], connections: &mut usize, ta
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_is_cut_off_a_hundred_times_has_everything_in_order_and_nothing_twice() {
     let stage = need!(Stage::start().await);
-    let doors = [stage.process("gateway").await, stage.process("gateway").await];
+    let doors = [stage.process("gateway,service-api").await, stage.process("gateway,service-api").await];
     let _notifier = stage.process("notifier").await;
     let ada = stage.player(&doors[0], "ada").await;
 

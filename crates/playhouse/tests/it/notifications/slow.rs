@@ -17,7 +17,7 @@ const ROOM: u64 = 12 << 20;
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_does_not_read_is_cut_off_costs_no_memory_and_misses_nothing() {
     let stage = need!(Stage::start().await);
-    let program = stage.program("gateway").args(["--set", "listen.write_timeout=4s"]);
+    let program = stage.program("gateway,service-api").args(["--set", "listen.write_timeout=4s"]);
     let door = Process::start(&program).await;
     let _notifier = stage.process("notifier").await;
     let ada = stage.player(&door, "ada").await;

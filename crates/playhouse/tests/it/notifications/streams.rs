@@ -20,8 +20,10 @@ async fn ready(stream: &mut Stream) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_begins_where_it_is_told_to_and_says_where_that_is() {
     let stage = need!(Stage::start().await);
-    let door =
-        Process::start(&stage.program("gateway").args(["--set", "gateway.stream_heartbeat=100ms"])).await;
+    let door = Process::start(
+        &stage.program("gateway,service-api").args(["--set", "gateway.stream_heartbeat=100ms"]),
+    )
+    .await;
     let (ada, at) = (stage.player(&door, "ada").await, door.gateway());
     let mut fresh = ada.stream(at, None).await;
     assert_eq!(ready(&mut fresh).await, json!({ "last_event_id": "0", "resumed": false }));
@@ -80,7 +82,8 @@ async fn a_stream_begins_where_it_is_told_to_and_says_where_that_is() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_player_has_so_many_streams_and_no_more_until_one_is_closed() {
     let stage = need!(Stage::start().await);
-    let door = Process::start(&stage.program("gateway").args(["--set", "gateway.max_streams=3"])).await;
+    let door =
+        Process::start(&stage.program("gateway,service-api").args(["--set", "gateway.max_streams=3"])).await;
     let (ada, bob, at) = (stage.player(&door, "ada").await, stage.player(&door, "bob").await, door.gateway());
     let mut streams = Vec::new();
     for _ in 0..3 {
@@ -102,7 +105,7 @@ async fn a_player_has_so_many_streams_and_no_more_until_one_is_closed() {
 async fn what_a_player_does_on_one_device_the_other_hears_from_another_process() {
     let stage = need!(Stage::start().await);
     stage.configure(QUEUE);
-    let doors = [stage.process("gateway").await, stage.process("gateway").await];
+    let doors = [stage.process("gateway,service-api").await, stage.process("gateway,service-api").await];
     let [one, two] = [doors[0].gateway(), doors[1].gateway()];
     let (ada, bob) = (stage.player(&doors[0], "ada").await, stage.player(&doors[0], "bob").await);
     let (mut phone, mut of_bob) = (ada.stream(one, None).await, bob.stream(one, None).await);
@@ -140,7 +143,7 @@ async fn what_a_player_does_on_one_device_the_other_hears_from_another_process()
 #[tokio::test(flavor = "multi_thread")]
 async fn counts_that_changed_while_a_client_was_cut_off_are_sent_when_it_resumes() {
     let stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let ada = stage.player(&door, "ada").await;
     let mut stream = ada.stream(door.gateway(), None).await;
     ready(&mut stream).await;
@@ -160,7 +163,7 @@ async fn counts_that_changed_while_a_client_was_cut_off_are_sent_when_it_resumes
 #[tokio::test(flavor = "multi_thread")]
 async fn a_stream_reads_the_counts_and_does_not_trust_those_of_a_message() {
     let stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let ada = stage.player(&door, "ada").await;
     let mut stream = ada.stream(door.gateway(), None).await;
     ready(&mut stream).await;
@@ -178,7 +181,7 @@ async fn a_stream_reads_the_counts_and_does_not_trust_those_of_a_message() {
 #[tokio::test(flavor = "multi_thread")]
 async fn everybody_is_told_in_their_language() {
     let stage = need!(Stage::start().await);
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let _notifier = stage.process("notifier").await;
     let ada = stage.player(&door, "ada").await;
     let wanted = [

@@ -59,7 +59,7 @@ async fn latency(receiver: &Receiver, begun: &BTreeMap<String, Instant>) -> (Dur
 
 async fn letters(process: &Process) -> Vec<Value> {
     let url = format!("http://{}/dlq?kind=webhook&destination=webhook:bad&limit=1000", process.admin());
-    let (status, found) = get(url).await;
+    let (status, found) = shop::admin_get(url).await;
     assert_eq!(status, 200, "{found}");
     found["letters"].as_array().unwrap().clone()
 }
@@ -70,7 +70,7 @@ async fn a_destination_that_fails_costs_the_others_nothing_and_loses_nothing() {
     let (good, bad) = (Receiver::start().await, Receiver::start().await);
     bad.answers(StatusCode::INTERNAL_SERVER_ERROR, Duration::from_millis(50));
     stage.configure(&format!("{SETTINGS}{}{}", good.settings("good"), bad.settings("bad")));
-    let door = stage.process("gateway").await;
+    let door = stage.process("gateway,service-api").await;
     let notifier = stage.process("notifier").await;
     let ada = stage.player(&door, "ada").await;
 
@@ -97,7 +97,15 @@ async fn a_destination_that_fails_costs_the_others_nothing_and_loses_nothing() {
 
     bad.answers(StatusCode::OK, Duration::ZERO);
     let replay = format!("http://{}/dlq/replay?kind=webhook&limit=1000&rate=1000", notifier.admin());
-    let replayed = Client::new().post(replay).send().await.unwrap().json::<Value>().await.unwrap();
+    let replayed = Client::new()
+        .post(replay)
+        .bearer_auth(shop::OPERATOR_TOKEN)
+        .send()
+        .await
+        .unwrap()
+        .json::<Value>()
+        .await
+        .unwrap();
     assert_eq!((&replayed["replayed"], &replayed["failed"]), (&json!(COUNT), &json!([])), "{replayed}");
     let arrived = eventually("the bad one is told after all", PATIENCE * 2, async || {
         let got = bad.got();

@@ -78,6 +78,8 @@ impl Setup {
             refresh_after: Some(now.as_millis()),
             valid_until: now.after(life).as_millis(),
             ends_at: now.after(life).as_millis(),
+            began_at: now.as_millis(),
+            generation: 0,
         }
     }
 

@@ -99,7 +99,11 @@ impl Tickets {
 async fn find(gateway: Gateway, user: Uuid, connection: Connection, watched: HashSet<TicketId>) -> Found {
     let mut found = Found { tickets: Vec::new(), is_complete: true };
     let tickets = gateway.players.tickets(user).await.unwrap_or_else(|error| {
-        tracing::warn!(cause = chain(&error), "a stream cannot read its player's tickets");
+        tracing::warn!(
+            outage = "tickets",
+            cause = chain(&error),
+            "a stream cannot read its player's tickets"
+        );
         found.is_complete = false;
         Vec::new()
     });
@@ -109,7 +113,7 @@ async fn find(gateway: Gateway, user: Uuid, connection: Connection, watched: Has
             // It is gone already.
             Err(matchmaking::Error::NotFound(_)) => {}
             Err(error) => {
-                tracing::warn!(cause = chain(&error), "a stream cannot watch a ticket");
+                tracing::warn!(outage = "tickets", cause = chain(&error), "a stream cannot watch a ticket");
                 found.is_complete = false;
             }
         }

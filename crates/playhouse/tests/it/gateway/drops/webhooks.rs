@@ -81,7 +81,10 @@ async fn a_second_payment_is_listed_until_it_is_settled() {
     let order_id = order["order_id"].as_str().unwrap();
     assert_eq!(sale.webhook(&about("succeeded", &order)).await.status, 200);
     let admin = |path: &str| format!("http://{}{path}", sale.door.at["admin"]);
-    let refunds = async || sent(sale.door.client.get(admin("/refunds"))).await.json()["refunds"].clone();
+    let refunds = async || {
+        let request = sale.door.client.get(admin("/refunds")).bearer_auth(OPERATOR_TOKEN);
+        sent(request).await.json()["refunds"].clone()
+    };
     assert_eq!(refunds().await, json!([]));
     let second = Payment {
         id: "pay_2".to_owned(),
@@ -95,7 +98,8 @@ async fn a_second_payment_is_listed_until_it_is_settled() {
     assert_eq!((&due[0]["is_surplus"], &due[0]["order"]["order_id"]), (&json!(true), &json!(order_id)));
     let settle = async |payment: &str| {
         let url = admin(&format!("/orders/{order_id}/settle"));
-        sent(sale.door.client.post(url).json(&json!({ "payment_id": payment }))).await
+        let request = sale.door.client.post(url).bearer_auth(OPERATOR_TOKEN);
+        sent(request.json(&json!({ "payment_id": payment }))).await
     };
     assert_eq!(settle("pay_3").await.status, 409, "no such payment is due");
     assert_eq!(settle("pay_2").await.status, 200);

@@ -1,0 +1,2 @@
+-- Operators find users by their names.
+CREATE INDEX users_by_display_name ON users (display_name, user_id)

@@ -1,0 +1,170 @@
+//! A call of each script on scratch keys: two tickets are made, listed, matched and removed.
+
+use redis_store::Trial;
+
+use super::scripts;
+
+/// Shows whether a server runs the scripts.
+pub static TRIALS: [Trial; 17] = [
+    Trial {
+        script: &scripts::CREATE,
+        name: "matchmaking/create.lua",
+        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock", "idleEngines", "t1"],
+        args: &["", "playhouse-trial:", "60000", "1", "data"],
+    },
+    Trial {
+        script: &scripts::FETCH,
+        name: "matchmaking/fetch.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "matchEvents",
+            "idleEngines",
+        ],
+        args: &["", "10", "60", "engine", "1000000"],
+    },
+    Trial {
+        script: &scripts::RELEASE,
+        name: "matchmaking/release.lua",
+        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock"],
+        args: &["", "t1"],
+    },
+    Trial {
+        script: &scripts::ADOPT,
+        name: "matchmaking/adopt.lua",
+        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock"],
+        args: &["", "1", "t1"],
+    },
+    Trial {
+        script: &scripts::JOIN,
+        name: "matchmaking/join.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "idleEngines",
+            "player:p1",
+            "presence",
+            "t2",
+            "",
+            "assign:",
+        ],
+        args: &["", "playhouse-trial:", "duel", "", "60000", "2", "data", "60000", "60000", "other"],
+    },
+    Trial {
+        script: &scripts::TICKETS,
+        name: "matchmaking/tickets.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "player:p1",
+            "presence",
+            "",
+            "assign:",
+        ],
+        args: &[""],
+    },
+    Trial {
+        script: &scripts::PRESENT,
+        name: "matchmaking/present.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "presence",
+            "",
+            "assign:",
+            "player:p1",
+        ],
+        args: &["", "duel", "60000"],
+    },
+    Trial {
+        script: &scripts::OVERDUE,
+        name: "matchmaking/overdue.lua",
+        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock", "presence"],
+        args: &["", "10"],
+    },
+    Trial {
+        script: &scripts::SWEEP,
+        name: "matchmaking/sweep.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "presence",
+            "t2",
+            "assign:t2",
+        ],
+        args: &["", "playhouse-trial"],
+    },
+    Trial {
+        script: &scripts::ASSIGN,
+        name: "matchmaking/assign.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "matchEvents",
+            "t1",
+            "assign:t1",
+        ],
+        args: &["", "1", "60000", "1", "1", "0", "match", "1", "assignment"],
+    },
+    Trial {
+        script: &scripts::NOTIFY,
+        name: "matchmaking/notify.lua",
+        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock", "matchEvents"],
+        args: &["", "playhouse-trial", "1", "0-1"],
+    },
+    Trial {
+        script: &scripts::RECOVER,
+        name: "matchmaking/recover.lua",
+        keys: &[
+            "allTickets",
+            "ticketQueue",
+            "proposed_ticket_ids",
+            "fetchTicketsLock",
+            "matchEvents",
+            "matchEventsLease",
+        ],
+        args: &["", "consumer", "10", "0", "60000", "", ""],
+    },
+    Trial {
+        script: &scripts::DEINDEX,
+        name: "matchmaking/deindex.lua",
+        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock", "t1"],
+        args: &["", "0"],
+    },
+    Trial {
+        script: &scripts::DELETE,
+        name: "matchmaking/delete.lua",
+        keys: &["allTickets", "ticketQueue", "proposed_ticket_ids", "fetchTicketsLock", "t2", "assign:t2"],
+        args: &["", "playhouse-trial"],
+    },
+    Trial {
+        script: &scripts::LOCK,
+        name: "matchmaking/lock.lua",
+        keys: &["fetchTicketsLock", "rueidislock:0", "rueidislock:1", "rueidislock:2"],
+        args: &["token", "60000"],
+    },
+    Trial {
+        script: &scripts::EXTEND,
+        name: "matchmaking/extend.lua",
+        keys: &["fetchTicketsLock", "rueidislock:0", "rueidislock:1", "rueidislock:2"],
+        args: &["token", "60000"],
+    },
+    Trial {
+        script: &scripts::UNLOCK,
+        name: "matchmaking/unlock.lua",
+        keys: &["fetchTicketsLock", "rueidislock:0", "rueidislock:1", "rueidislock:2"],
+        args: &["token"],
+    },
+];

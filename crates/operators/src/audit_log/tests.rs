@@ -1,0 +1,136 @@
+//! The log on every kind of store.
+
+use ::config::{Setting, Value as Configured};
+use db::DbUrl;
+use testkit::SqlPlace;
+
+use super::*;
+use crate::MIGRATIONS;
+
+testkit::on_all_stores!(
+    the_commit_of_a_change_marks_its_entry,
+    an_outcome_is_set_once,
+    old_entries_are_removed_with_their_marks
+);
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+async fn open(place: &SqlPlace, retention: Duration) -> AuditLog {
+    let url = DbUrl::parse(&Configured::Text(place.url())).unwrap();
+    let config = db::Config { url, max_connections: 4, acquire_timeout: PATIENCE, migrate: false };
+    let db = Db::open(&config).await.unwrap();
+    db.migrate(&[db::MIGRATIONS, MIGRATIONS]).await.unwrap();
+    AuditLog::new(db, retention)
+}
+
+fn attempt(target: &str) -> Attempt {
+    let actor = Actor { kind: "operator", name: "ada".to_owned(), proof: "configured-token", subject: None };
+    Attempt {
+        listener: "admin",
+        actor,
+        action: "POST /x".to_owned(),
+        target: target.to_owned(),
+        address: Some([127, 0, 0, 1].into()),
+        request_id: None,
+        note: Some("naïve 🎩".repeat(200)),
+    }
+}
+
+async fn outcomes(log: &AuditLog) -> Vec<(String, Outcome)> {
+    let entries = log.list(&EntryFilter::default(), Page::After(0), 1_000).await.unwrap();
+    entries.into_iter().map(|entry| (entry.target, entry.outcome)).collect()
+}
+
+async fn the_commit_of_a_change_marks_its_entry(place: &SqlPlace) {
+    let log = open(place, PATIENCE).await;
+    let change = async |entry: OpenEntry, times: usize, commit: bool| {
+        let change = async {
+            for _ in 0..times {
+                let tx = log.db.begin().await.unwrap();
+                if commit {
+                    tx.commit().await.unwrap();
+                } else {
+                    tx.rollback().await.unwrap();
+                }
+            }
+        };
+        entry.marking(change).await;
+    };
+    change(log.begin(&attempt("rolled back")).await.unwrap(), 1, false).await;
+    change(log.begin(&attempt("committed")).await.unwrap(), 1, true).await;
+    change(log.begin(&attempt("committed twice")).await.unwrap(), 2, true).await;
+    let finished = log.begin(&attempt("finished")).await.unwrap();
+    change(finished, 1, true).await;
+    log.finish(&finished, 204).await.unwrap();
+    // What others commit meanwhile is not theirs.
+    log.db.begin().await.unwrap().commit().await.unwrap();
+    let expected = [
+        ("rolled back", Outcome::Unknown),
+        ("committed", Outcome::Committed),
+        ("committed twice", Outcome::Committed),
+        ("finished", Outcome::Done),
+    ];
+    assert_eq!(outcomes(&log).await, expected.map(|(target, outcome)| (target.to_owned(), outcome)));
+    for (target, outcome) in expected {
+        let filter =
+            EntryFilter { outcome: Some(outcome), target: Some(target.to_owned()), ..EntryFilter::default() };
+        let found = log.list(&filter, Page::Before(None), 10).await.unwrap();
+        assert!(found.iter().any(|entry| entry.target == target), "{target}");
+    }
+}
+
+async fn an_outcome_is_set_once(place: &SqlPlace) {
+    let log = open(place, PATIENCE).await;
+    let entry = log.begin(&attempt("one")).await.unwrap();
+    log.finish(&entry, 200).await.unwrap();
+    log.finish(&entry, 500).await.unwrap();
+    log.refused(&attempt("two"), 403).await.unwrap();
+    let entries = log.list(&EntryFilter::default(), Page::After(0), 10).await.unwrap();
+    let found: Vec<_> = entries.iter().map(|entry| (entry.outcome, entry.status)).collect();
+    assert_eq!(found, [(Outcome::Done, Some(200)), (Outcome::Refused, Some(403))]);
+    assert_eq!(entries[0].note.as_ref().unwrap().chars().count(), MAX_NOTE, "it is cut to its column");
+}
+
+async fn old_entries_are_removed_with_their_marks(place: &SqlPlace) {
+    let log = open(place, Duration::from_secs(3600)).await;
+    for at in 0..700 {
+        let entry = log.begin(&attempt(&format!("old {at}"))).await.unwrap();
+        if at < 3 {
+            entry.marking(async { log.db.begin().await.unwrap().commit().await.unwrap() }).await;
+        }
+    }
+    assert_eq!(log.tick().await.unwrap(), 0, "nothing is old yet");
+    let mut tx = log.db.begin().await.unwrap();
+    db::on!(tx, connection => {
+        sqlx::query("UPDATE audit_log SET at = at - 7200000").execute(connection).await.unwrap();
+    });
+    tx.commit().await.unwrap();
+    let entry = log.begin(&attempt("new")).await.unwrap();
+    entry.marking(async { log.db.begin().await.unwrap().commit().await.unwrap() }).await;
+    assert_eq!(
+        (log.tick().await.unwrap(), log.tick().await.unwrap(), log.tick().await.unwrap()),
+        (500, 200, 0)
+    );
+    assert_eq!(outcomes(&log).await, [("new".to_owned(), Outcome::Committed)]);
+    let mut connection = log.db.connection().await.unwrap();
+    let (marks,): (i64,) = db::on!(connection, raw => {
+        sqlx::query_as("SELECT COUNT(*) FROM audit_commits").fetch_one(raw).await.unwrap()
+    });
+    assert_eq!(marks, 1);
+}
+
+#[test]
+fn a_status_is_an_outcome() {
+    for (status, outcome) in
+        [(200, "done"), (204, "done"), (403, "refused"), (409, "refused"), (500, "failed"), (503, "failed")]
+    {
+        assert_eq!(Outcome::of(status).word(), outcome, "{status}");
+    }
+    assert!(Outcome::ALL.iter().all(|outcome| Outcome::parse(outcome.word()) == Some(*outcome)));
+}
+
+#[test]
+fn long_and_wild_texts_are_cut_to_their_columns() {
+    assert_eq!(start("a\nb\u{1b}[31mc", 100), "a b [31mc");
+    assert_eq!(start(&"ä".repeat(600), MAX_NOTE).chars().count(), MAX_NOTE);
+}

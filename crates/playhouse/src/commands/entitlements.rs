@@ -1,0 +1,147 @@
+//! `playhouse entitlements`
+
+use anyhow::bail;
+use reqwest::Method;
+use serde_json::Value;
+
+use super::admin::{Admin, query};
+use super::{Outcome, items, layers, next_page, settings, text};
+use crate::answer;
+use crate::cli::{Entitlements, EntitlementsCommand, From};
+
+/// The caller of `playhouse dev`, whose configuration names none.
+const DEV_CALLER: &str = "dev";
+
+pub(super) async fn run(args: Entitlements) -> anyhow::Result<Outcome> {
+    let admin = Admin::find(args.at.admin.as_deref(), &args.at.from, &args.at.operator)?;
+    let (path, shown): (String, fn(&Value) -> String) = match &args.what {
+        EntitlementsCommand::List { user, account, in_force, page } => {
+            let (limit, in_force) = (page.limit.to_string(), in_force.then(|| "true".to_owned()));
+            let given = [
+                ("user_id", Some(user)),
+                ("account_id", account.as_ref()),
+                ("in_force", in_force.as_ref()),
+                ("after", page.after.as_ref()),
+                ("limit", Some(&limit)),
+            ];
+            (query("/entitlements", given), list)
+        }
+        EntitlementsCommand::History { idempotency_key: Some(key), caller, .. } => {
+            let found = request(&admin, key, callers(caller, &args.at.from)?).await?;
+            answer(&if args.at.json { found.to_string() } else { show_request(&found) })?;
+            return Ok(Outcome::Done);
+        }
+        EntitlementsCommand::History { user, account, resource, reference, page, .. } => {
+            let limit = page.limit.to_string();
+            let given = [
+                ("user_id", user.as_ref()),
+                ("account_id", account.as_ref()),
+                ("resource", resource.as_ref()),
+                ("reference", reference.as_ref()),
+                ("after", page.after.as_ref()),
+                ("limit", Some(&limit)),
+            ];
+            (query("/entitlements/history", given), history)
+        }
+    };
+    let found = admin.ask(Method::GET, &path).await?;
+    answer(&if args.at.json { found.to_string() } else { shown(&found) })?;
+    Ok(Outcome::Done)
+}
+
+/// Whose keys are looked for.
+fn callers(given: &[String], from: &From) -> anyhow::Result<Vec<String>> {
+    if !given.is_empty() {
+        return Ok(given.to_vec());
+    }
+    let configured: Vec<String> = settings(layers(from)?)?.config.callers.into_keys().collect();
+    Ok(if configured.is_empty() { vec![DEV_CALLER.to_owned()] } else { configured })
+}
+
+/// Asks for the request of each caller until one is known. Keys of different callers have nothing to do with each other.
+async fn request(admin: &Admin, key: &String, callers: Vec<String>) -> anyhow::Result<Value> {
+    let mut last = None;
+    for caller in &callers {
+        let path = query("/entitlements/request", [("caller", Some(caller)), ("key", Some(key))]);
+        match admin.ask(Method::GET, &path).await {
+            Ok(found) => return Ok(found),
+            Err(error) => last = Some(error),
+        }
+    }
+    match last {
+        Some(error) if callers.len() == 1 => Err(error),
+        _ => bail!(
+            "no request with this key was done for any of {}: it never arrived, was refused, or is older than \
+             entitlement.idempotency_retention; --caller names another service",
+            callers.join(", ")
+        ),
+    }
+}
+
+fn list(found: &Value) -> String {
+    let entitlements = items(found, "entitlements");
+    if entitlements.is_empty() {
+        return "nothing is owned, and nothing was".to_owned();
+    }
+    let mut lines =
+        vec![format!("{:<36}  {:<8} {:>8} {:<24}  {}", "account", "state", "quantity", "as of", "resource")];
+    lines.extend(entitlements.iter().map(|owned| {
+        let quantity = owned["quantity"].as_i64().map_or_else(|| "-".to_owned(), |count| count.to_string());
+        // One that has ended by itself is still ACTIVE.
+        let state = match (owned["in_force"] == true, text(&owned["state"])) {
+            (false, "ACTIVE") => "ENDED",
+            (_, state) => state,
+        };
+        let (account, as_of) = (text(&owned["account_id"]), text(&owned["as_of"]));
+        format!("{account:<36}  {state:<8} {quantity:>8} {as_of:<24}  {}", text(&owned["resource"]))
+    }));
+    lines.extend(next_page(found));
+    lines.join("\n")
+}
+
+fn history(found: &Value) -> String {
+    let entries = items(found, "entries");
+    if entries.is_empty() {
+        return "nothing of that kind has arrived: the shop has not sent it, or it was refused".to_owned();
+    }
+    let mut lines = Vec::new();
+    for entry in entries {
+        let quantity = entry["change_quantity"].as_i64().map(|count| format!(" of {count}"));
+        lines.push(format!(
+            "{}  {}{} {}, {}",
+            text(&entry["recorded_at"]),
+            text(&entry["action"]),
+            quantity.unwrap_or_default(),
+            text(&entry["resource"]),
+            text(&entry["effect"]),
+        ));
+        lines.push(format!("  user {}, account {}", text(&entry["user_id"]), text(&entry["account_id"])));
+        let reference = entry["reference"].as_str().map(|reference| format!(" as {reference}"));
+        let (caller, occurred) = (text(&entry["caller"]), text(&entry["occurred_at"]));
+        lines.push(format!("  sent by {caller}{}, occurred {occurred}", reference.unwrap_or_default()));
+        lines.extend(entry["event_id"].as_str().map(|event| format!("  event {event}")));
+    }
+    lines.extend(next_page(found));
+    lines.join("\n")
+}
+
+fn show_request(found: &Value) -> String {
+    let mut lines = vec![format!(
+        "{} did this once, at {}, for user {}",
+        text(&found["caller"]),
+        text(&found["recorded_at"]),
+        text(&found["user_id"])
+    )];
+    for result in items(found, "results") {
+        let entitlement = &result["entitlement"];
+        lines.push(format!(
+            "  {}: {} of account {} is {}",
+            text(&result["effect"]),
+            text(&entitlement["resource"]),
+            text(&entitlement["account_id"]),
+            text(&entitlement["state"]),
+        ));
+        lines.extend(result["event_id"].as_str().map(|event| format!("  event {event}")));
+    }
+    lines.join("\n")
+}

@@ -1,0 +1,147 @@
+//! `playhouse status` on a real fleet: who runs, which roles nobody has, what waits for an operator.
+
+use std::time::Instant;
+
+use serde_json::json;
+use sqlx::ConnectOptions;
+use testkit::{Running, eventually, need};
+
+use super::fleet::Fleet;
+use super::*;
+
+/// Short, so that a process that was killed is gone soon.
+const HEARTBEAT: Duration = Duration::from_millis(500);
+
+const ALL_BUT_ENGINE: &str = "gateway,service-api,matchmaking-frontend,outbox-relay,notifier";
+
+impl Fleet {
+    fn with_roles(&self, roles: &str) -> Running {
+        let heartbeat = format!("process.heartbeat={}ms", HEARTBEAT.as_millis());
+        let program = self.serve(&["--roles", roles, "--set", &heartbeat, "--set", "db.migrate=true"]);
+        program.start().unwrap()
+    }
+
+    async fn status(&self, admin: &str) -> (i32, String) {
+        let (code, shown, errors) = run(self.run(&["status", "--admin", admin])).await;
+        (code, shown + &errors)
+    }
+
+    async fn eventually_status(&self, admin: &str, code: i32, parts: &[&str]) {
+        eventually(&format!("status exits with {code} and says {parts:?}"), PATIENCE, async || {
+            let (found, shown) = self.status(admin).await;
+            let fits = found == code && parts.iter().all(|part| shown.contains(part));
+            fits.then_some(()).ok_or(format!("{found}: {shown}"))
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_role_that_nobody_has_is_found_until_somebody_has_it() {
+    let fleet = need!(Fleet::start().await);
+    let first = fleet.with_roles(ALL_BUT_ENGINE);
+    let addresses = addresses(&first).await;
+    let admin = addresses["admin"].as_str();
+    let missing = "no process has the role matchmaking-engine";
+    fleet.eventually_status(admin, 1, &[missing, "playhouse serve --roles matchmaking-engine"]).await;
+    let (code, doctor, _) = run(fleet.run(&["doctor"])).await;
+    assert!(code == 1 && doctor.contains(missing), "doctor judges the same: {doctor}");
+
+    // A ticket that waits says why, at a process that is no engine.
+    let url = format!("http://{}/v1/frontendservice/tickets", addresses["open_match"]);
+    let ticket: Value = reqwest::Client::new()
+        .post(url)
+        .json(&json!({ "ticket": {} }))
+        .send()
+        .await
+        .unwrap()
+        .json()
+        .await
+        .unwrap();
+    let ticket = ticket["id"].as_str().unwrap();
+    let (_, shown, _) = run(fleet.run(&["tickets", "show", ticket, "--admin", admin])).await;
+    assert!(shown.contains(missing), "{shown}");
+
+    let engine = fleet.with_roles("matchmaking-engine");
+    let second = super::addresses(&engine).await;
+    for admin in [admin, second["admin"].as_str()] {
+        fleet
+            .eventually_status(admin, 0, &["every expected role has a process (2 run)", "matchmaking-engine"])
+            .await;
+    }
+    let (_, doctor, _) = run(fleet.run(&["doctor"])).await;
+    assert!(!doctor.contains("no process has the role"), "{doctor}");
+
+    let killed = Instant::now();
+    engine.kill();
+    fleet.eventually_status(admin, 1, &[missing, "has been gone for"]).await;
+    assert!(killed.elapsed() >= HEARTBEAT * 2, "one late heartbeat is no death");
+
+    // One that stops cleanly is gone at once, and without a word.
+    let another = fleet.with_roles("matchmaking-engine");
+    super::addresses(&another).await;
+    fleet.eventually_status(admin, 0, &["(2 run)"]).await;
+    another.sigterm();
+    assert_eq!(another.wait(PATIENCE).await.code(), Some(0));
+    let (_, found, _) = run(fleet.run(&["status", "--json", "--admin", admin])).await;
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let states: Vec<&str> = found["processes"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|process| process["state"].as_str().unwrap())
+        .collect();
+    assert_eq!(states, ["running", "gone"], "the one that was killed, and the one that answers");
+    assert_eq!(found["missing_roles"], json!(["matchmaking-engine"]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn events_that_failed_and_leases_are_seen_at_every_process() {
+    let fleet = need!(Fleet::start().await);
+    let (gateway, rest) = (
+        fleet.with_roles("gateway,service-api"),
+        fleet.with_roles("matchmaking-frontend,matchmaking-engine,outbox-relay,notifier"),
+    );
+    let admins =
+        [addresses(&gateway).await, addresses(&rest).await].map(|addresses| addresses["admin"].clone());
+    fleet
+        .eventually_status(&admins[0], 0, &["no event has failed or is late", "there are no dead letters"])
+        .await;
+    let (_, found, _) = run(fleet.run(&["status", "--json", "--admin", &admins[0]])).await;
+    let found: Value = serde_json::from_str(&found).unwrap();
+    let holder = found["processes"][0]["process_id"].as_str().unwrap().replace('-', "");
+
+    let server: sqlx::mysql::MySqlConnectOptions = fleet.database.url().parse().unwrap();
+    let mut database = server.connect().await.unwrap();
+    let insert = |id: u8, state: u8, due: &str, holder: &str| {
+        format!(
+            "INSERT INTO outbox (item_id, user_id, item_key, key_hash, state, due_at, attempts, lease, holder, created_at, cause, payload) \
+             VALUES (UNHEX(REPEAT('0{id}', 16)), UNHEX(REPEAT('00', 16)), 'k', {id}, {state}, {due}, 1, 1, {holder}, 1, 'too large', '')"
+        )
+    };
+    let later = "CAST(UNIX_TIMESTAMP(NOW(3)) * 1000 AS SIGNED) + 600000";
+    for text in [insert(1, 2, "1", "NULL"), insert(2, 0, later, &format!("UNHEX('{holder}')"))] {
+        sqlx::query(sqlx::AssertSqlSafe(text)).execute(&mut database).await.unwrap();
+    }
+    for admin in &admins {
+        let parts = [
+            "failed events: 1; events that wait behind them: 0",
+            "too large",
+            "playhouse outbox blocked",
+            "holds 1 of outbox",
+        ];
+        fleet.eventually_status(admin, 1, &parts).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_a_laptop_the_one_process_has_all_roles() {
+    let running = dev(&["--ephemeral"]).start().unwrap();
+    let addresses = addresses(&running).await;
+    eventually("all is well", PATIENCE, async || {
+        let (code, shown, errors) = run(playhouse(&["status", "--admin", &addresses["admin"]])).await;
+        let fits = code == 0 && shown.contains("every expected role has a process (1 run)");
+        fits.then_some(()).ok_or(format!("{code} {shown}{errors}"))
+    })
+    .await;
+}
